@@ -21,8 +21,9 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from estiba_scheduler.domain import Footprint, ModelSource, Value
 from pydantic import Field
+
+from estiba_scheduler.domain import Footprint, ModelSource, Value
 
 
 class EngineLaunch(Value):
