@@ -77,6 +77,10 @@ class PlannerMemory(Value):
     last_switch_at: dict[str, float] = Field(
         default_factory=dict, description="deployment -> last start, wake or sleep"
     )
+    last_resize_at: dict[str, float] = Field(default_factory=dict, description="device -> last Resize on it")
+    last_busy_at: dict[str, float] = Field(
+        default_factory=dict, description="deployment -> when it was last seen with a request queued or running"
+    )
     footprint_factor: dict[str, float] = Field(
         default_factory=dict, description="profile key -> factor on predicted bytes after an out-of-memory"
     )
