@@ -206,9 +206,7 @@ def _batch_growth(knots: list[Knot], batch: int, context: int, full_s: float) ->
 def _context_slope(knots: list[Knot], batch: int, context: int, full_s: float) -> float:
     """Seconds per token of context beyond the base context, from fully resident knots; 0 where not measured."""
     other = [
-        k
-        for k in knots
-        if k.batch == batch and k.context_tokens != context and k.resident_fraction >= 1.0 - _SAME
+        k for k in knots if k.batch == batch and k.context_tokens != context and k.resident_fraction >= 1.0 - _SAME
     ]
     if not other:
         return 0.0
