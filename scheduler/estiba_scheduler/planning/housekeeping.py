@@ -22,6 +22,8 @@ def tidy(draft: Draft) -> None:
             draft.evict(
                 instance, Reason.DELETED, f"{short(instance.spec.deployment)} is deleted; frees {_held(instance)}"
             )
+        elif deployment.id in draft.unplannable:
+            continue
         elif instance.spec.model != deployment.model:
             draft.evict(
                 instance,

@@ -121,9 +121,8 @@ def _why(standing: Standing) -> str:
 
 def _wait_for_room(draft: Draft, standing: Standing, candidate: Candidate, given: Allotment) -> None:
     """Room is coming free by itself: keep it."""
-    draft.reserve(
-        standing.id, candidate.device.uuid, given.budget_bytes, draft.now + _patience(draft.cluster, candidate)
-    )
+    until = draft.now + _patience(draft.cluster, candidate)
+    draft.reserve(standing.id, candidate.device.uuid, given.budget_bytes, until)
     draft.say(
         standing.id,
         Reason.WAITING_FOR_ROOM,

@@ -27,7 +27,7 @@ def running_on(draft: Draft, device: Device) -> list[Running]:
     rivals = draft.rivals(device)
     for instance in draft.cluster.on(device.uuid):
         standing = draft.standings.get(instance.spec.deployment)
-        if standing is None or not serving(instance) or instance.id in draft.acted:
+        if standing is None or standing.id in draft.unplannable or not serving(instance) or instance.id in draft.acted:
             continue
         if instance.status is None or instance.status.offload_effective is False:
             continue

@@ -153,9 +153,7 @@ def _ways(
     room = draft.ledger.host_room_then(candidate.device.node, frozenset(gone)) - candidate.item.options[0].host_bytes
     chosen: dict[str, PutAway] = {}
     # Who is likeliest to come back gets the host memory first.
-    for victim in sorted(
-        victims, key=lambda v: (-(v.standing.weight * v.standing.rate_per_s if v.standing else 0), v.id)
-    ):
+    for victim in sorted(victims, key=lambda v: (-v.worth, v.id)):
         offered = victim.ways[-1:] if deep else victim.ways
         way = next((w for w in offered if w.rung is Rung.COLD or w.host_bytes <= room), None)
         if way is None:

@@ -52,8 +52,8 @@ def _up(draft: Draft, standing: Standing, instance: Instance) -> None:
         draft.say(
             standing.id,
             Reason.OFFLOAD_INEFFECTIVE,
-            f"serving {where}; {size(instance.spec.resident_bytes)} were asked to stay and {size(status.resident_bytes)} "
-            f"did: it is not resized any more",
+            f"serving {where}; {size(instance.spec.resident_bytes)} of weights were asked to stay on the device and "
+            f"{size(status.resident_bytes)} did: it is not resized any more",
             tpot_s=tpot,
         )
         return

@@ -36,6 +36,11 @@ class Neighbour:
         return self.instance.id
 
     @property
+    def worth(self) -> float:
+        """Weighted requests per second."""
+        return self.standing.weight * self.standing.rate_per_s if self.standing else 0.0
+
+    @property
     def name(self) -> str:
         return self.instance.spec.deployment
 
@@ -57,7 +62,7 @@ def _neighbour(draft: Draft, waiting: Standing, instance: Instance, here: bool) 
     device = draft.cluster.devices.get(instance.spec.device)
     untouchable = Neighbour(instance, standing, None, (), Reason.WAITING_FOR_ROOM, None, 0.0, here)
     settled = instance.settled and instance.id not in draft.acted and draft.cluster.commandable(instance)
-    if standing is None or device is None or failed(instance) or not settled:
+    if standing is None or standing.id in draft.unplannable or device is None or failed(instance) or not settled:
         return untouchable
     profile = draft.profile(standing, device.uuid)
     if profile is None:
