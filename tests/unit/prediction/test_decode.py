@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -28,7 +29,7 @@ def test_isotonic_fit_pools_violators_by_weight() -> None:
 def test_isotonic_fit_is_monotone_and_keeps_the_mean(points: list[tuple[float, float]]) -> None:
     values, weights = [p[0] for p in points], [p[1] for p in points]
     fitted = nondecreasing(values, weights)
-    assert all(a <= b + 1e-9 for a, b in zip(fitted, fitted[1:], strict=False))
+    assert all(a <= b + 1e-9 for a, b in itertools.pairwise(fitted))
     assert sum(f * w for f, w in zip(fitted, weights, strict=True)) == pytest.approx(
         sum(v * w for v, w in zip(values, weights, strict=True))
     )
@@ -78,7 +79,7 @@ def test_a_knot_slower_than_one_with_fewer_bytes_is_smoothed() -> None:
     knots = [Knot(resident_fraction=f, tpot_s=t) for f, t in ((1.0, 0.1), (0.8, 0.3), (0.6, 0.2), (0.2, 0.6))]
     curve = DecodeCurve(with_knots(knots))
     steps = [curve.predict(int(f / 50 * 500 * MIB)).tpot_s for f in range(10, 51)]
-    assert all(a >= b - 1e-9 for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a >= b - 1e-9 for a, b in itertools.pairwise(steps))
 
 
 @given(
@@ -90,7 +91,7 @@ def test_more_bytes_never_predict_slower_decoding(steps: list[float], link: floa
     knots = [Knot(resident_fraction=1 - i * 0.8 / (len(steps) - 1), tpot_s=s) for i, s in enumerate(steps)]
     curve = DecodeCurve(with_knots(knots, link))
     seen = [curve.predict(r * 10 * MIB, batch).tpot_s for r in range(10, 51)]
-    assert all(a >= b - 1e-9 for a, b in zip(seen, seen[1:], strict=False))
+    assert all(a >= b - 1e-9 for a, b in itertools.pairwise(seen))
 
 
 def test_half_of_the_link_moves_the_knee_and_doubles_the_slope() -> None:
