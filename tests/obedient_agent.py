@@ -75,6 +75,7 @@ class ObedientCluster:
     profiles: dict[str, ModelProfile] = field(default_factory=dict)
     now: float = NOW
     step_s: float = 0.25
+    decide: Callable[[Snapshot, float], Plan] = plan
 
     def __post_init__(self) -> None:
         self.profiles = {d.id: self.profiles.get(d.name) or a_profile(d.name) for d in self.deployments}
@@ -102,7 +103,7 @@ class ObedientCluster:
         for engine in list(self.engines.values()):
             self._progress(engine)
         self._serve()
-        self.last_plan = plan(self.snapshot(), self.now)
+        self.last_plan = self.decide(self.snapshot(), self.now)
         self.memory = self.last_plan.memory
         for action in self.last_plan.actions:
             self.actions.append((self.now, action))
