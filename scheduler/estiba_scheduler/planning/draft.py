@@ -145,11 +145,17 @@ class Draft:
         )
 
     def put_away(
-        self, instance: Instance, way: PutAway, reason: Reason, message: str, beneficiary: str | None = None
+        self,
+        instance: Instance,
+        way: PutAway,
+        reason: Reason,
+        message: str,
+        beneficiary: str | None = None,
+        **numbers: float,
     ) -> None:
-        """Put an instance on a rung of the ladder: a sleep, or an eviction."""
+        """Put an instance on a rung of the ladder: a sleep, or an eviction. `numbers` are those that decided."""
         if way.rung is Rung.COLD:
-            self.evict(instance, reason, message, beneficiary)
+            self.evict(instance, reason, message, beneficiary, **numbers)
             return
         spec = instance.spec
         self.last_switch_at[spec.deployment] = self.now
@@ -166,13 +172,19 @@ class Draft:
                 beneficiary=beneficiary,
                 reason=reason,
                 message=message,
-                numbers={"wake_s": way.wake_s, "freed_bytes": float(max(0, spec.budget_bytes - way.device_bytes))},
+                numbers={
+                    "wake_s": way.wake_s,
+                    "freed_bytes": float(max(0, spec.budget_bytes - way.device_bytes)),
+                    **numbers,
+                },
             ),
             way.device_bytes,
             way.host_bytes,
         )
 
-    def evict(self, instance: Instance, reason: Reason, message: str, beneficiary: str | None = None) -> None:
+    def evict(
+        self, instance: Instance, reason: Reason, message: str, beneficiary: str | None = None, **numbers: float
+    ) -> None:
         spec = instance.spec
         self.last_switch_at[spec.deployment] = self.now
         self._act(
@@ -186,6 +198,7 @@ class Draft:
                 beneficiary=beneficiary,
                 reason=reason,
                 message=message,
+                numbers=numbers,
             ),
             0,
             0,

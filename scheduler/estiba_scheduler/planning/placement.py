@@ -161,8 +161,9 @@ def _carry_out(draft: Draft, standing: Standing, scenario: Scenario) -> None:
         text = (
             f"{way.words} for {short(standing.id)} (priority {standing.deployment.priority}, {_why(standing)}), which "
             f"needs {size(needed)} on {device.uuid}: {back}; frees {size(max(0, spec.budget_bytes - way.device_bytes))}"
+            f"{_compared(scenario)}"
         )
-        draft.put_away(victim.instance, way, Reason.PREEMPTED, text, beneficiary=standing.id)
+        draft.put_away(victim.instance, way, Reason.PREEMPTED, text, beneficiary=standing.id, **_costs(scenario))
         if victim.standing is not None:
             draft.say(victim.name, Reason.PREEMPTED, text, wake_s=way.wake_s)
     for yielder, less in scenario.shrunk:
@@ -184,6 +185,19 @@ def _carry_out(draft: Draft, standing: Standing, scenario: Scenario) -> None:
         wake_s=scenario.candidate.serve_s,
         reserved_bytes=needed,
     )
+
+
+def _compared(scenario: Scenario) -> str:
+    """What was weighed, in weighted seconds over the horizon."""
+    if scenario.instead is None:
+        return ""
+    others = sorted({n.name for n, _ in (*scenario.instead.put_away, *scenario.instead.shrunk)})
+    return f"; costs {scenario.cost:.1f} weighted s, {names(others)} instead {scenario.instead.cost:.1f}"
+
+
+def _costs(scenario: Scenario) -> dict[str, float]:
+    instead = {"instead_cost": scenario.instead.cost} if scenario.instead else {}
+    return {"cost": scenario.cost, **instead}
 
 
 def _patience(cluster: Cluster, candidate: Candidate) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from ..domain import Rung
@@ -34,6 +34,8 @@ class Scenario:
     put_away: tuple[tuple[Neighbour, PutAway], ...]
     shrunk: tuple[tuple[Neighbour, Allotment], ...]
     cost: float
+    instead: Scenario | None = None
+    """The cheapest scenario with other victims, for the explanation; None where there is no other."""
 
     @property
     def order(self) -> tuple[float, int, str, tuple[str, ...]]:
@@ -58,8 +60,27 @@ def cheapest(draft: Draft, waiting: Standing, candidate: Candidate, around: list
             if found is not None and (best is None or found.order < best.order):
                 best = found
         if best is not None:
-            return best
+            return replace(best, instead=_instead(draft, waiting, candidate, around, best, yielding, turn_s, deep))
     return None
+
+
+def _instead(
+    draft: Draft,
+    waiting: Standing,
+    candidate: Candidate,
+    around: list[Neighbour],
+    chosen: Scenario,
+    yielding: list[Neighbour],
+    turn_s: float,
+    deep: bool,
+) -> Scenario | None:
+    """The cheapest way that spares whoever is put away in the chosen one."""
+    spared = {n.id for n, _ in chosen.put_away}
+    if not spared:
+        return None
+    others = [n for n in yielding if n.id not in spared]
+    found = (_simulate(draft, waiting, candidate, around, v, cost, deep) for cost, v in _sets(others, turn_s, deep))
+    return min((s for s in found if s is not None), key=lambda s: s.order, default=None)
 
 
 def _sets(yielding: list[Neighbour], turn_s: float, deep: bool) -> Iterator[tuple[float, tuple[Neighbour, ...]]]:

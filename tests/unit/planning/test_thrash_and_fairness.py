@@ -344,3 +344,24 @@ def test_devices_of_different_size_take_what_fits_them() -> None:
     node = a_node([a_device("cpu-0", memory_mib=200), a_device("cpu-1", memory_mib=900)])
     decided = plan(a_snapshot([a_deployment("a", policies=ALONE)], demand=[a_demand("a", waits=1)], nodes=[node]), NOW)
     assert the(decided, ActionKind.START, "a").device == "cpu-1"
+
+
+def test_a_preemption_says_what_it_costs_and_what_the_next_best_would_have_cost() -> None:
+    cheap = a_profile("cheap", ladder={"sleep1": (0.2, 0.1), "cold": (4.0, 0.3)})
+    dear = a_profile("dear", ladder={"sleep1": (5.0, 2.0), "cold": (9.0, 0.3)})
+    snapshot = a_snapshot(
+        [a_deployment("wants", priority=100, policies=ALONE), a_deployment("cheap"), a_deployment("dear")],
+        [
+            an_instance("cheap", profile=cheap, last_request_at=NOW - 1),
+            an_instance("dear", profile=dear, last_request_at=NOW - 1),
+        ],
+        [a_demand("wants", waits=1.0)],
+        {"cheap": cheap, "dear": dear},
+        [a_node([a_device(memory_mib=1120)])],
+    )
+    decided = plan(snapshot, NOW)
+    assert [a.kind for a in decided.actions] == [ActionKind.SLEEP], told(decided)
+    sleep = decided.actions[0]
+    assert sleep.deployment == "default/cheap"
+    assert 0 < sleep.numbers["cost"] < sleep.numbers["instead_cost"]
+    assert "dear instead" in sleep.message
