@@ -13,7 +13,8 @@
 | POST /v1/stop       |                | 202, then the process ends |
 
 An error is `{"error": {"reason": <Reason or code>, "message": ...}}`. Every answer carries the headers
-`x-estiba-boot-id` and `x-estiba-pid`, so that a caller can tell that it speaks to the engine it means.
+`x-estiba-boot-id` and `x-estiba-pid`, so that a caller can tell that it speaks to the engine it means. A call that
+carries `x-estiba-boot-id` itself is refused with 421 by any other engine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from pathlib import Path
 from pydantic import Field
 
 from estiba_scheduler.domain import Footprint, ModelSource, Value
+
+BOOT_ID_HEADER = "x-estiba-boot-id"
+PID_HEADER = "x-estiba-pid"
 
 
 class EngineLaunch(Value):

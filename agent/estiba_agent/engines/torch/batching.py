@@ -7,6 +7,7 @@ cache for prompt and answer can be reserved whole: what has started can always f
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from .generation import Generation
 from .kv import KvCacheFull
 from .request import Emit, GenerationRequest, Rejected, RejectionCode
 from .seam import StepRuntime
+
+log = logging.getLogger(__name__)
 
 PREFILL_CHUNK_TOKENS = 128
 WAITING_LIMIT = 256
@@ -69,9 +72,14 @@ class Batcher:
         return not self._waiting and not self._running
 
     def add(self, request: GenerationRequest, emit: Emit) -> None:
-        """Take a request into the queue, or reject it through `emit` when the queue is full."""
+        """Take a request into the queue, or reject it through `emit`: too long, or the queue is full."""
         if len(self._waiting) >= self._limits.waiting:
             emit(Rejected(RejectionCode.QUEUE_FULL, f"{len(self._waiting)} requests are waiting already; retry later"))
+            return
+        prompt = len(request.prompt)
+        if prompt + (request.max_tokens or 1) > self._limits.context_tokens:
+            message = self._too_long(prompt, request.max_tokens or 1, self._limits.context_tokens)
+            emit(Rejected(RejectionCode.CONTEXT_LENGTH, message))
             return
         self.figures.requests_total += 1
         self.figures.last_request_at = self._wall_clock()
@@ -125,7 +133,14 @@ class Batcher:
 
     def _accept(self, generation: Generation, row: object) -> None:
         first = not generation.decoding
-        generation.accept(row, self._end_tokens)
+        try:
+            generation.accept(row, self._end_tokens)
+        except Exception as error:
+            # one answer that can't go on (logits that are not finite, say) is no reason to end the others
+            log.exception("request %s failed", generation.request.id)
+            generation.reject(RejectionCode.INTERNAL, f"picking the next token failed: {error}")
+            self._retire(generation)
+            return
         self.figures.tokens_total += 1
         if first:
             self.figures.first_token(self._clock() - generation.arrived_at)

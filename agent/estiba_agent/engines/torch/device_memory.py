@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from estiba_scheduler.quantities import format_bytes
+
 from estiba_agent.devices import DeviceAccount, DeviceLedger
 from estiba_scheduler.domain import Reason
-from estiba_scheduler.quantities import format_bytes
 
 from .measure import MemoryPeak
 from .refusal import Refusal
@@ -58,11 +59,12 @@ class DeviceMemory:
             )
         held, free = self.held_bytes, max(0, self._free_bytes())
         if need_bytes - held > free:
-            others = ", ".join(f"{owner} {format_bytes(held)}" for owner, held in sorted(self._holders().items()))
+            holders = ", ".join(f"{owner} {format_bytes(n)}" for owner, n in sorted(self._holders().items()))
             raise Refusal(
                 Reason.INSUFFICIENT_MEMORY,
                 f"{_exactly(need_bytes)} are needed, {_exactly(held)} are held and {_exactly(free)} are free: "
-                f"{_exactly(need_bytes - held - free)} short. Free them first. Held on the device: {others or 'nothing'}",
+                f"{_exactly(need_bytes - held - free)} short. Free them first. "
+                f"On the device: {holders or 'nothing of ours'}",
             )
 
     def peak_meter(self) -> MemoryPeak:

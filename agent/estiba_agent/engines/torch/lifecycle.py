@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from estiba_agent.devices import DeviceOutOfMemory
@@ -29,6 +30,7 @@ from ..wire import (
 from .batching import Batcher
 from .canary import canary
 from .device_memory import DeviceMemory
+from .handing_back import handed_back_text, rejection_in
 from .kv import KvCacheFull
 from .measure import measure
 from .refusal import Refusal, RefusalReason
@@ -107,7 +109,8 @@ class Lifecycle:
         """One step of what runs. A failing step ends the requests in it, never the others' waiting."""
         try:
             self._batcher.step()
-        except Exception as error:  # noqa: BLE001 whatever a step dies of, its clients must be told and the rest go on
+        except Exception as error:
+            # whatever a step dies of, its clients must be told, and the rest go on
             log.exception("a step failed")
             out_of_memory = isinstance(error, DeviceOutOfMemory)
             self._error = f"a step failed: {error}"
@@ -191,7 +194,8 @@ class Lifecycle:
         if asleep > request.level:
             raise Refusal(RefusalReason.WRONG_PHASE, f"the engine is {self.phase} already; wake it first")
         began = self._clock()
-        self._runtime.sleep(request.level, bool(request.keep_kv))
+        with self._or_failed(f"the sleep to level {request.level}"):
+            self._runtime.sleep(request.level, bool(request.keep_kv))
         self._transition_s[f"sleep{request.level}"] = self._clock() - began
         self.phase = EnginePhase.ASLEEP1 if request.level == 1 else EnginePhase.ASLEEP2
         return self.state()
@@ -208,14 +212,15 @@ class Lifecycle:
         self._memory.require(self._need(request), request.budget_bytes)
         began = self._clock()
         self._memory.set_budget(request.budget_bytes)
-        try:
-            self._runtime.wake(request.resident_bytes, request.kv_bytes)
-            verified = not request.verify or canary(self._runtime) == self._canary
-        except (DeviceOutOfMemory, KvCacheFull) as error:
-            self._runtime.sleep(level, False)
-            self._memory.set_budget(before)
-            reason = Reason.OUT_OF_MEMORY if isinstance(error, DeviceOutOfMemory) else RefusalReason.KV_FULL
-            raise Refusal(reason, f"the wake ran out of room and the engine sleeps again: {error}") from error
+        with self._or_failed(f"the wake from level {level}"):
+            try:
+                self._runtime.wake(request.resident_bytes, request.kv_bytes)
+                verified = not request.verify or canary(self._runtime) == self._canary
+            except (DeviceOutOfMemory, KvCacheFull) as error:
+                self._runtime.sleep(level, False)
+                self._memory.set_budget(before)
+                reason = Reason.OUT_OF_MEMORY if isinstance(error, DeviceOutOfMemory) else RefusalReason.KV_FULL
+                raise Refusal(reason, f"the wake ran out of room and the engine sleeps again: {error}") from error
         if not verified:
             message = f"after the wake from level {level} the canary generation differs from the first start's"
             self.fail(RefusalReason.CANARY_MISMATCH.value, message)
@@ -241,14 +246,14 @@ class Lifecycle:
         began = self._clock()
         budget, resident, kv = self._memory.budget_bytes, self._runtime.resident_bytes, self._kv_bytes
         self._memory.set_budget(max(budget, request.budget_bytes))
-        try:
-            self._resize(resident, request.resident_bytes, request.kv_bytes)
-            self._memory.set_budget(request.budget_bytes)
-        except (DeviceOutOfMemory, KvCacheFull) as error:
-            self._memory.set_budget(max(budget, self._memory.held_bytes))
-            self._resize(self._runtime.resident_bytes, resident, kv)
-            self._memory.set_budget(budget)
-            raise Refusal(Reason.OUT_OF_MEMORY, f"the residency is unchanged: {error}") from error
+        with self._or_failed("the change of residency"):
+            try:
+                self._resize(resident, request.resident_bytes, request.kv_bytes)
+                self._memory.set_budget(request.budget_bytes)
+            except (DeviceOutOfMemory, KvCacheFull, Refusal) as error:
+                self._resize(self._runtime.resident_bytes, resident, kv)
+                self._memory.set_budget(budget)
+                raise Refusal(Reason.OUT_OF_MEMORY, f"the residency is unchanged: {error}") from error
         self._kv_bytes = request.kv_bytes
         self._transition_s["resize"] = self._clock() - began
         self._batcher.figures.forget_times()
@@ -326,6 +331,21 @@ class Lifecycle:
             self._runtime.set_kv_bytes(kv_bytes)
             self._runtime.set_resident_bytes(wanted)
 
+    @contextmanager
+    def _or_failed(self, what: str) -> Iterator[None]:
+        """Weights that are half moved can't be served: what is not refused in good order ends the engine."""
+        try:
+            yield
+        except Refusal:
+            raise
+        except Exception as error:
+            log.exception("%s failed", what)
+            out_of_memory = isinstance(error, DeviceOutOfMemory | MemoryError)
+            reason = (Reason.OUT_OF_MEMORY if out_of_memory else RefusalReason.INTERNAL).value
+            message = f"{what} failed: {type(error).__name__}: {error}"
+            self.fail(reason, message)
+            raise Refusal(RefusalReason.FAILED, f"{message}; restart the engine", status=500) from error
+
     def _need(self, request: WakeRequest) -> int:
         """Device bytes that the engine will hold after the wake."""
         footprint = self._runtime.footprint
@@ -353,29 +373,3 @@ class Lifecycle:
                 RefusalReason.REQUESTS_RUNNING,
                 f"can't {what}: {self._batcher.running} requests run and {self._batcher.waiting} wait; drain first",
             )
-
-
-def rejection_in(phase: EnginePhase, stopping: bool) -> RejectionCode | None:
-    """Why a request that arrives in `phase` is handed back; None when it is taken."""
-    if stopping:
-        return RejectionCode.STOPPING
-    return {
-        EnginePhase.READY: None,
-        EnginePhase.LOADING: RejectionCode.LOADING,
-        EnginePhase.DRAINING: RejectionCode.DRAINING,
-        EnginePhase.DRAINED: RejectionCode.DRAINING,
-        EnginePhase.ASLEEP1: RejectionCode.ASLEEP,
-        EnginePhase.ASLEEP2: RejectionCode.ASLEEP,
-        EnginePhase.FAILED: RejectionCode.FAILED,
-    }[phase]
-
-
-def handed_back_text(code: RejectionCode) -> str:
-    """The sentence that goes with a handed-back request."""
-    return {
-        RejectionCode.LOADING: "the engine is still loading its model; the request was handed back",
-        RejectionCode.DRAINING: "the engine is draining; the request was handed back",
-        RejectionCode.ASLEEP: "the engine is asleep; the request was handed back",
-        RejectionCode.FAILED: "the engine has failed; the request was handed back",
-        RejectionCode.STOPPING: "the engine is stopping; the request was handed back",
-    }[code]
