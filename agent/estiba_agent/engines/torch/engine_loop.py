@@ -253,13 +253,11 @@ class EngineLoop:
         lifecycle = self._lifecycle
         if self._stop_asked.is_set():  # while it loaded
             lifecycle.stop(0.0)
-        while True:
+        while not lifecycle.stopped:
             for run in self._take(lifecycle):
                 run(lifecycle)
                 self._publish()
             lifecycle.tick()
-            if lifecycle.stopped:
-                return
             if lifecycle.busy:
                 lifecycle.step()
             self._publish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -66,5 +67,6 @@ def invalid(error: ValidationError) -> OpenAIError:
         path = ".".join(str(part) for part in problem["loc"])
         text = problem["msg"].removeprefix("Value error, ")
         told.append(f"{path}: {text}" if path else text)
-    first = str(problems[0]["loc"][0]) if problems[0]["loc"] else told[0].partition(":")[0].partition("=")[0]
+    # our own checks of a whole body begin their sentence with the field's name
+    first = str(problems[0]["loc"][0]) if problems[0]["loc"] else re.split(r"\W", told[0], maxsplit=1)[0]
     return OpenAIError(400, "; ".join(told), "invalid_value", first)
