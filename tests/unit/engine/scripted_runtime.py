@@ -6,6 +6,7 @@ and KV cache are taken from a device account.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -89,6 +90,7 @@ class ScriptedRuntime:
         self.calls: list[str] = []
         self.asleep = 0
         self.garbled = False
+        self.before_step: Callable[[], object] = lambda: None
         self.fail_next: Exception | None = None
         self.failing_wake: Exception | None = None
         self.resident_bytes = 0
@@ -124,6 +126,7 @@ class ScriptedRuntime:
         self.sequences.remove(seq)
 
     def step(self, items: Items[tuple[ScriptedSequence, list[int]]]) -> torch.Tensor:
+        self.before_step()
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise error

@@ -171,3 +171,20 @@ def test_a_command_that_breaks_is_answered_and_the_thread_goes_on(loops: Loops) 
         loop.call(lambda lifecycle: 1 // 0).result(DEADLINE_S)
     assert refused.value.status == 500
     assert isinstance(ended(ask(loop)), Finished)
+
+
+def test_a_drain_is_answered_as_soon_as_nothing_runs_and_not_at_its_deadline(loops: Loops) -> None:
+    stepping, go_on = threading.Event(), threading.Event()
+
+    def held() -> None:
+        stepping.set()
+        assert go_on.wait(DEADLINE_S)
+
+    loop = loops.ready()
+    loop.call(lambda lifecycle: setattr(lifecycle._runtime, "before_step", held)).result(DEADLINE_S)
+    listener = ask(loop, "endless")
+    assert stepping.wait(DEADLINE_S)
+    drained = loop.drain(DrainRequest(deadline_s=1000))
+    go_on.set()
+    assert drained.result(DEADLINE_S).phase is EnginePhase.DRAINED
+    assert isinstance(ended(listener), Finished)

@@ -260,6 +260,7 @@ class EngineLoop:
             lifecycle.tick()
             if lifecycle.busy:
                 lifecycle.step()
+                lifecycle.tick()  # what it was the last step for is answered now
             self._publish()
             if self._lingered(lifecycle):
                 return
