@@ -33,7 +33,7 @@ def make_tiny_model(directory: Path, seed: int = 0) -> Path:
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=len(vocabulary),
+            vocab_size=len(vocabulary) + 41,  # as real models do: more tokens than the tokenizer knows
             hidden_size=64,
             intermediate_size=128,
             num_hidden_layers=2,

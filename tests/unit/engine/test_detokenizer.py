@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from estiba_agent.engines.torch.detokenizer import REPLACEMENT, Detokenizer
 
-from .scripted_runtime import END, ScriptedTokenizer
+from .scripted_runtime import END, FIRST_PIECE, ScriptedTokenizer
 
 
 def fed(data: bytes) -> list[str]:
@@ -34,6 +34,16 @@ def test_bytes_that_are_no_text_are_not_held_back_for_ever() -> None:
 def test_special_tokens_have_no_text() -> None:
     detokenizer = Detokenizer(ScriptedTokenizer())
     assert [detokenizer.feed(token) for token in (ord("a"), END, ord("b"))] == ["a", "", "b"]
+
+
+def test_the_space_that_a_decoder_strips_from_a_text_s_first_token_is_there_between_words() -> None:
+    class Stripping(ScriptedTokenizer):
+        def decode(self, token_ids: list[int], *, skip_special_tokens: bool = True) -> str:
+            return super().decode(token_ids).removeprefix(" ")
+
+    detokenizer = Detokenizer(Stripping((b" one", b" two", b" three")))
+    words = range(FIRST_PIECE, FIRST_PIECE + 3)
+    assert [detokenizer.feed(token) for token in words] == ["one", " two", " three"]
 
 
 @given(st.text(max_size=30))

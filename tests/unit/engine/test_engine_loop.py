@@ -10,6 +10,7 @@ import pytest
 
 from estiba_agent.devices import DeviceOutOfMemory
 from estiba_agent.engines.torch.engine_loop import EngineLoop
+from estiba_agent.engines.torch.lifecycle import Lifecycle
 from estiba_agent.engines.torch.loading import LoadedModel
 from estiba_agent.engines.torch.refusal import Refusal, RefusalReason
 from estiba_agent.engines.torch.request import Finished, Rejected, RejectionCode
@@ -171,6 +172,24 @@ def test_a_command_that_breaks_is_answered_and_the_thread_goes_on(loops: Loops) 
         loop.call(lambda lifecycle: 1 // 0).result(DEADLINE_S)
     assert refused.value.status == 500
     assert isinstance(ended(ask(loop)), Finished)
+
+
+def test_should_the_thread_die_everybody_is_told(loops: Loops) -> None:
+    def bug() -> None:
+        raise ZeroDivisionError("a bug")
+
+    loop = loops.ready()
+    listener = Listener()
+
+    def take_and_break(lifecycle: Lifecycle) -> None:
+        lifecycle.take(a_request("endless"), listener)
+        lifecycle.tick = bug  # type: ignore[method-assign]
+
+    loop.call(take_and_break).result(DEADLINE_S)
+    assert isinstance(ended(listener), Rejected)
+    state = loop.ended.result(DEADLINE_S)
+    assert state.phase is EnginePhase.FAILED
+    assert "a bug" in state.error
 
 
 def test_a_drain_is_answered_as_soon_as_nothing_runs_and_not_at_its_deadline(loops: Loops) -> None:

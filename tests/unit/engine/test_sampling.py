@@ -41,8 +41,8 @@ def test_a_tiny_top_p_leaves_the_likeliest() -> None:
 
 
 def test_top_p_keeps_the_fewest_tokens_that_reach_it() -> None:
-    even = torch.tensor([0.0, 0.0, -50.0, -50.0])
-    assert set(drawn(SamplingParams(top_p=0.6, seed=0), logits=even)) == {0, 1}
+    shares = torch.tensor([0.25, 0.4, 0.35]).log()
+    assert set(drawn(SamplingParams(top_p=0.5, seed=0), logits=shares)) == {1, 2}
 
 
 def test_a_bias_of_minus_100_bans_a_token() -> None:

@@ -11,7 +11,7 @@ CAPABILITIES = EngineCapabilities(
     sleep_levels=(1, 2),
     resize_while_serving=True,
     offload_mechanism="stream",
-    keeps_kv_asleep=True,
+    keeps_kv_asleep=False,  # it sleeps when nothing runs, so that there is none,
 )
 
 

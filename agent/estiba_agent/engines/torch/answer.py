@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from .engine_loop import EngineLoop
 from .request import Event, Finished, GenerationRequest, Rejected, RejectionCode, TextDelta
+
+log = logging.getLogger(__name__)
 
 EVENT_DEADLINE_S = 900.0
 """Longer than a request may wait in the engine's queue: only a thread that hangs lets this pass."""
@@ -24,8 +27,10 @@ class Answer:
         loop = asyncio.get_running_loop()
 
         def emit(event: Event) -> None:
-            if not loop.is_closed():
+            try:
                 loop.call_soon_threadsafe(self._events.put_nowait, event)
+            except RuntimeError:  # the loop is closed: the process is ending, and nobody waits any more
+                log.debug("an event of %s came too late", request.id)
 
         engine.generate(request, emit)
 

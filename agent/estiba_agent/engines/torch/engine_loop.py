@@ -196,7 +196,10 @@ class EngineLoop:
                 self._stop_asked.wait(self._failed_linger_s)
         except Exception as error:
             log.exception("the engine's thread died")
-            self._publish_failure(RefusalReason.INTERNAL.value, f"the engine's thread died: {error}")
+            message = f"the engine's thread died: {type(error).__name__}: {error}"
+            self._publish_failure(RefusalReason.INTERNAL.value, message)
+            if self._lifecycle is not None:
+                self._lifecycle.fail(RefusalReason.INTERNAL.value, message)  # tells who still waits
         finally:
             self._close(loaded)
 

@@ -150,12 +150,14 @@ class OpenAIFace:
                 answer.leave()
 
     def _card(self) -> dict[str, object]:
+        model = self._engine.model
+        context = model.context_tokens if model else self._engine.launch.model.context_tokens
         return {
             "id": self._engine.launch.served_name,
             "object": "model",
             "created": self._created,
             "owned_by": "estiba",
-            "max_model_len": self._engine.launch.model.context_tokens,
+            "max_model_len": context,
         }
 
     @staticmethod

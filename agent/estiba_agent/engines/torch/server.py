@@ -33,6 +33,9 @@ STOP_GRACE_S = 5.0
 """How long running requests may go on after a stop; an agent drains before it stops."""
 
 CONNECTION_GRACE_S = 2
+KEEP_ALIVE_S = 75
+"""Longer than clients keep idle connections, so that none is closed under a request that just sets out."""
+
 SOCKET_PATH_LIMIT = 103
 """Longest path of a unix socket, in bytes (Linux takes 107, macOS 103)."""
 
@@ -141,6 +144,7 @@ def _server(app: ASGIApp) -> _QuietServer:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=CONNECTION_GRACE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     return _QuietServer(config)
 
