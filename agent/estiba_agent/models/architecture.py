@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Weight = tuple[str, tuple[int, ...], float]
-"""Name, shape and what it starts as: the standard deviation of a random weight, or a constant where `name` is a norm."""
+"""Name, shape and start: SPREAD for random values of that spread, else the constant that fills it."""
 
 SPREAD = 0.02
 """Standard deviation of random weights, as models are initialised for training."""

@@ -32,37 +32,10 @@ class Checkpoint:
     @classmethod
     def read(cls, path: Path, uri: str) -> Checkpoint:
         """Read config.json and the headers. Raises BadModel with the file and the fix."""
-        config = _read_json(
-            path / "config.json", uri, "a model folder needs the config.json that came with the weights"
-        )
+        config = _read_json(path / "config.json", uri, "it must lie beside the weights")
         if "quantization_config" in config:
-            raise BadModel(
-                uri,
-                "its weights are quantised (quantization_config), which this engine can't run; use the "
-                "unquantised weights",
-            )
-        files = sorted(path.glob("*.safetensors"))
-        if not files:
-            raise BadModel(uri, f"no *.safetensors file in {path}; save the model with save_pretrained()")
-        tensors: dict[str, StoredTensor] = {}
-        for file in files:
-            for tensor in read_header(file, uri):
-                name = RENAMED.get(tensor.name, tensor.name)
-                if NOT_WEIGHTS.search(name):
-                    continue
-                if tensor.dtype not in OF_SAFETENSORS:
-                    raise BadModel(
-                        uri,
-                        f"{tensor.name} in {file.name} is of type {tensor.dtype}; this engine runs "
-                        "floating-point weights (F32, BF16, F16)",
-                    )
-                if name in tensors:
-                    raise BadModel(
-                        uri,
-                        f"{tensor.name} is in {tensors[name].file.name} and in {file.name}; "
-                        "remove the file that doesn't belong to this model",
-                    )
-                tensors[name] = tensor
+            raise BadModel(uri, "its weights are quantised, which this engine can't run; use the unquantised weights")
+        tensors = _tensors(_weight_files(path, uri), uri)
         if config.get("tie_word_embeddings", False):
             tensors.pop(HEAD, None)
         if not tensors:
@@ -97,6 +70,43 @@ class Checkpoint:
             if isinstance(value, int) and value > 0:
                 return value
         return None
+
+
+def _tensors(files: list[Path], uri: str) -> dict[str, StoredTensor]:
+    tensors: dict[str, StoredTensor] = {}
+    for file in files:
+        for tensor in read_header(file, uri):
+            name = RENAMED.get(tensor.name, tensor.name)
+            if NOT_WEIGHTS.search(name):
+                continue
+            if tensor.dtype not in OF_SAFETENSORS:
+                raise BadModel(
+                    uri,
+                    f"{tensor.name} in {file} is of type {tensor.dtype}; this engine runs floating-point weights "
+                    "(F32, BF16, F16)",
+                )
+            if name in tensors:
+                other = tensors[name].file.name
+                raise BadModel(uri, f"{name} is in {other} and in {file}; remove the file that doesn't belong here")
+            tensors[name] = tensor
+    return tensors
+
+
+def _weight_files(path: Path, uri: str) -> list[Path]:
+    """The files that the index names, or every safetensors file where there is no index."""
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        names = _read_json(index, uri, "").get("weight_map")
+        if not isinstance(names, dict) or not names:
+            raise BadModel(uri, f"{index} has no weight_map; fetch it again")
+        files = [path / str(name) for name in sorted(set(names.values()))]
+        if absent := [file.name for file in files if not file.is_file()]:
+            raise BadModel(uri, f"{', '.join(absent)} named in {index.name} is not in {path}; fetch it")
+        return files
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        raise BadModel(uri, f"no *.safetensors file in {path}; save the model with save_pretrained()")
+    return files
 
 
 def _read_json(file: Path, uri: str, why: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`python -m estiba_agent.models.conversion FILE.gguf FOLDER`: write the plain weights, config and tokenizer of a GGUF."""
+"""`python -m estiba_agent.models.conversion FILE.gguf FOLDER`: write a GGUF's plain weights, config and tokenizer."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class RandomModel:
 
 
 def random_folder(uri: str, cache: Path, resolve: ResolveFolder, progress: Progress | None) -> tuple[Path, str, str]:
-    """Folder, digest and name of the model that `uri` asks for, made in the cache if it isn't there. Raises BadModel."""
+    """Folder, digest and name of the model that `uri` asks for, made in the cache where needed. Raises BadModel."""
     model = RandomModel.parse(uri)
     source, source_digest = (None, BYTES) if model.tokenizer == BYTES else resolve(model.tokenizer)
     digest = model.digest(source_digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -55,13 +56,16 @@ def make_random(uri: str, out_dir: Path, cache: Path, progress: Progress | None 
     """
     model = RandomModel.parse(uri)
     source = None if model.tokenizer == "bytes" else resolve(model.tokenizer, cache, progress).path
-    folder = out_dir / model.name
+    folder, part = out_dir / model.name, out_dir / f".{model.name}.part"
+    if folder.exists():
+        raise BadModel(uri, f"{folder} exists already; remove it or choose another folder")
+    shutil.rmtree(part, ignore_errors=True)  # of an earlier try that was broken off
+    part.mkdir(parents=True)
     try:
-        folder.mkdir(parents=True)
-    except FileExistsError as error:
-        raise BadModel(uri, f"{folder} exists already; remove it or choose another folder") from error
-    write_random(model, folder, source, progress)
-    return folder
+        write_random(model, part, source, progress)
+        return part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 Found = tuple[Path, str, str]

@@ -21,23 +21,24 @@ from .packed_attention import PackedBatch, UnsupportedAttention
 from .skeleton import Skeleton
 
 
-class AllocationMeter(TorchDispatchMode):
+class AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Bytes of the tensors that were made inside it and still live, and the most there were at once."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.peak = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak: int = 0
         self._live: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = {t.untyped_storage()._cdata for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)}
-        result = func(*args, **(kwargs or {}))
-        self._live = {at: entry for at, entry in self._live.items() if not entry[0].expired()}
+        result: Any = func(*args, **(kwargs or {}))
+        self._live = {at: entry for at, entry in self._live.items() if not entry[0].expired()}  # type: ignore[no-untyped-call]
         for tensor in tree_iter(result):
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
                 if storage._cdata not in given and storage._cdata not in self._live:
-                    self._live[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+                    reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                    self._live[storage._cdata] = (reference, storage.nbytes())
         self.peak = max(self.peak, sum(n_bytes for _, n_bytes in self._live.values()))
         return result
 

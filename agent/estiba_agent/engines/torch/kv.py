@@ -143,8 +143,8 @@ class KvCache:
         kept = sum(sequence.n_bytes for sequence in self._sequences if sequence._saved is not None)
         if kept > budget_bytes:
             raise KvCacheFull(
-                f"sequences kept {format_bytes(kept)} ({kept} bytes) of KV cache through the sleep, but the budget given "
-                f"is {format_bytes(budget_bytes)} ({budget_bytes} bytes)"
+                f"sequences kept {format_bytes(kept)} ({kept} bytes) of KV cache through the sleep, but the budget "
+                f"given is {format_bytes(budget_bytes)} ({budget_bytes} bytes)"
             )
         return kept
 

@@ -51,7 +51,7 @@ class PackedBatch:
             sequence.length += end - begin
 
     def mask(self, index: int, before: int, count: int, window: int | None, like: torch.Tensor) -> torch.Tensor:
-        """What `count` new tokens after `before` others may see: 0 or -inf, `[count, before + count]`. Made once a step."""
+        """What `count` new tokens after `before` others see: 0 or -inf, `[count, before + count]`. Made once a step."""
         known = self._masks.get((index, window))
         if known is None:
             key = torch.arange(before + count, device=like.device)
@@ -78,9 +78,10 @@ def packed_attention(
     s_aux: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """`query` is `[1, heads, tokens, d]`, `key` and `value` `[1, kv_heads, tokens, d]`; returns `[1, tokens, heads, d]`.
+    """`query` is `[1, heads, tokens, d]`, `key` and `value` `[1, kv_heads, tokens, d]`.
 
-    Raises UnsupportedAttention for masks, soft caps and sinks, and where no packed batch reaches it.
+    Returns `[1, tokens, heads, d]`. Raises UnsupportedAttention for masks, soft caps and sinks, and where no packed
+    batch reaches it.
     """
     if packed is None or attention_mask is not None or softcap is not None or s_aux is not None:
         raise UnsupportedAttention("it wants masks, soft caps or sinks of its attention, or doesn't pass the batch on")

@@ -75,6 +75,12 @@ class ModelRuntime:
             raise BadModel(launch.model.uri, f"the torch engine runs on cpu devices, not on {launch.device_kind}")
         torch.set_num_threads(launch.compute_threads)
         model = resolve(launch.model.uri, launch.model_cache, progress)
+        if launch.model.digest not in (None, model.digest):
+            raise BadModel(
+                launch.model.uri,
+                f"its files have changed: the digest is {model.digest}, not {launch.model.digest} as it was when the "
+                "model was deployed; apply the deployment again",
+            )
         return cls(launch, model, account, link, progress)
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A model's modules without weights: built on the meta device, checked against the files, filled by views of buffers."""
+"""A model's modules without weights: built on the meta device, checked against the files, filled with views."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Skeleton:
     def _compute_constants(self, path: str, module: torch.nn.Module) -> None:
         """Constants that aren't in the files are made by the module's own constructor."""
         try:
-            fresh = type(module)(config=self.config)  # type: ignore[call-arg]
+            fresh = type(module)(config=self.config)
         except TypeError as error:
             raise BadModel(
                 self.checkpoint.uri,
@@ -126,7 +126,7 @@ def _build(checkpoint: Checkpoint, dtype: torch.dtype) -> tuple[Any, torch.nn.Mo
     try:
         config = AutoConfig.from_pretrained(checkpoint.path, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
-            module = AutoModelForCausalLM.from_config(
+            module: torch.nn.Module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 config, attn_implementation=packed_attention.NAME, dtype=dtype, trust_remote_code=False
             )
     except (ValueError, KeyError, TypeError, ImportError, OSError) as error:
