@@ -84,10 +84,15 @@ def a_launch(directory: Path, **changes: Any) -> EngineLaunch:
     return EngineLaunch(**{**values, **changes})
 
 
-def a_batcher(runtime: ScriptedRuntime, clock: ManualClock | None = None, **limits: Any) -> Batcher:
+def a_batcher(
+    runtime: ScriptedRuntime,
+    clock: ManualClock | None = None,
+    kv_capacity_tokens: int = 1000,
+    **limits: Any,
+) -> Batcher:
     limits.setdefault("context_tokens", CONTEXT)
     limits.setdefault("max_batch", 4)
-    return Batcher(runtime, BatchLimits(**limits), frozenset({END}), clock=clock or ManualClock())
+    return Batcher(runtime, BatchLimits(**limits), frozenset({END}), lambda: kv_capacity_tokens, clock or ManualClock())
 
 
 @dataclass

@@ -115,11 +115,20 @@ def test_a_request_longer_than_the_context_is_refused_at_once_with_the_numbers()
 
 
 def test_a_request_that_the_kv_budget_can_never_hold_is_refused() -> None:
-    batcher = a_batcher(ScriptedRuntime(kv_bytes=100))
+    batcher = a_batcher(ScriptedRuntime(kv_bytes=100), kv_capacity_tokens=10)
     answer = asked(batcher, "hi", max_tokens=50)
     run(batcher)
     assert isinstance(answer.end, Rejected)
     assert answer.end.code is RejectionCode.CONTEXT_LENGTH
+    assert "the KV cache budget in force is 10 tokens" in answer.end.message
+
+
+def test_a_request_for_which_the_device_has_no_room_right_now_may_come_again() -> None:
+    batcher = a_batcher(ScriptedRuntime(kv_bytes=100), kv_capacity_tokens=100)
+    answer = asked(batcher, "hi", max_tokens=50)
+    run(batcher)
+    assert isinstance(answer.end, Rejected)
+    assert answer.end.code is RejectionCode.QUEUE_FULL
 
 
 def test_a_full_queue_says_so() -> None:

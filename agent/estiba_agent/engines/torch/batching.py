@@ -192,7 +192,8 @@ class Batcher:
         except KvCacheFull as full:
             if self._running:
                 return False
-            generation.reject(RejectionCode.CONTEXT_LENGTH, f"{prompt} + {limit} tokens don't fit: {full}")
+            # within the budget, and nothing else runs: it is the device that is full, which may pass
+            generation.reject(RejectionCode.QUEUE_FULL, f"no room for {prompt + limit} tokens now: {full}")
             return True
         generation.admit(sequence, limit, self._runtime.tokenizer)
         return True
