@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from estiba_agent.engines.torch.kv import KvCacheFull
 
 from estiba_agent.devices import DeviceAccount
 from estiba_agent.engines.torch.canary import PROMPT
+from estiba_agent.engines.torch.kv import KvCacheFull
 from estiba_scheduler.domain import Footprint
 
 END = 256
@@ -83,6 +83,7 @@ class ScriptedRuntime:
     ) -> None:
         self.tokenizer: Any = ScriptedTokenizer(pieces)
         self.config = SimpleNamespace(vocab_size=VOCABULARY, eos_token_id=None, max_position_embeddings=None)
+        self.generation_config: Any = None
         self.model_digest = "scripted"
         self.last_step = ScriptedTiming()
         self.steps: list[list[tuple[ScriptedSequence, list[int]]]] = []

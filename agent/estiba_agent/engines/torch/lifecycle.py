@@ -347,11 +347,11 @@ class Lifecycle:
             raise Refusal(RefusalReason.FAILED, f"{message}; restart the engine", status=500) from error
 
     def _need(self, request: WakeRequest) -> int:
-        """Device bytes that the engine will hold after the wake."""
+        """Device bytes that the engine will hold at most after the wake."""
         footprint = self._runtime.footprint
         resident = min(max(request.resident_bytes, footprint.fixed_bytes), footprint.weight_bytes)
         buffers = footprint.stream_buffer_bytes if resident < footprint.weight_bytes else 0
-        return resident + buffers + request.kv_bytes + footprint.overhead_bytes
+        return resident + buffers + request.kv_bytes + footprint.overhead_bytes + footprint.activation_bytes
 
     def _fence(self, generation: int) -> None:
         """Refuse what is older than the newest command seen; 0 is a caller that doesn't say."""
