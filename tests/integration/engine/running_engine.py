@@ -28,12 +28,12 @@ KV_BYTES = 16 * MIB
 CONTEXT = 2048
 
 
-def a_launch(directory: Path, model: str, **changes: Any) -> EngineLaunch:
+def a_launch(directory: Path, uri: str, **changes: Any) -> EngineLaunch:
     values: dict[str, Any] = {
         "instance": "tiny-0001",
         "deployment": "default/tiny",
         "served_name": "tiny",
-        "model": ModelSource(uri=model, context_tokens=CONTEXT, max_batch=4),
+        "model": ModelSource(uri=uri, context_tokens=CONTEXT, max_batch=4),
         "device": "cpu-0",
         "ledger_dir": directory / "ledger",
         "device_memory_bytes": DEVICE_BYTES,
