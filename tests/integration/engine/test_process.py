@@ -97,3 +97,13 @@ def test_a_launch_file_that_can_t_be_used_is_told_at_once(tmp_path: Path) -> Non
     )
     assert ended.returncode == 2
     assert b"served_name" in ended.stderr
+
+
+def test_a_socket_path_that_is_too_long_is_told_at_once(engine_directory: Path, tiny_model: str) -> None:
+    launch = a_launch(engine_directory, tiny_model, control_socket=engine_directory / ("x" * 120) / "c.sock")
+    engine = RunningEngine(engine_directory, launch)
+    try:
+        assert engine.exit_code() == 2
+        assert "the control socket path is longer than 103 bytes" in engine.last_line()
+    finally:
+        engine.end()

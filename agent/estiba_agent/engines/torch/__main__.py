@@ -14,7 +14,10 @@ from pydantic import ValidationError
 
 from ..wire import EngineLaunch
 
+log = logging.getLogger(__name__)
+
 LOG_BYTES = 2 * 1024 * 1024
+FAILED = 1
 BAD_LAUNCH = 2
 
 
@@ -28,10 +31,18 @@ def main(arguments: list[str]) -> int:
     except (OSError, ValidationError) as error:
         sys.stderr.write(f"failed: Invalid: the launch file {arguments[0]} can't be used: {error}\n")
         return BAD_LAUNCH
-    faulthandler.enable()
     _log_to(launch.log_file)
     _settle_environment(launch.compute_threads)
-    return asyncio.run(_serve(launch))
+    with launch.log_file.open("a") as crash_log:  # a crash in native code is told where everything else is
+        faulthandler.enable(crash_log)
+        try:
+            return asyncio.run(_serve(launch))
+        except Exception as error:
+            log.exception("the engine broke")
+            log.error("failed: Internal: %s: %s", type(error).__name__, error)
+            return FAILED
+        finally:
+            faulthandler.disable()
 
 
 async def _serve(launch: EngineLaunch) -> int:
@@ -40,7 +51,7 @@ async def _serve(launch: EngineLaunch) -> int:
     try:
         process = EngineProcess(launch)
     except (OSError, ValueError) as error:
-        logging.getLogger(__name__).error("failed: Invalid: the engine's sockets can't be opened: %s", error)
+        log.error("failed: Invalid: the engine's sockets can't be opened: %s", error)
         return BAD_LAUNCH
     return await process.run()
 
