@@ -59,9 +59,9 @@ class WeightStream:
         self._thread.start()
 
     @property
-    def at_start(self) -> bool:
-        """The next use is the first of a step."""
-        return self._held is None and self._used % len(self._order) == 0
+    def ready(self) -> bool:
+        """The copier lives and the next use is the first of a step."""
+        return self._error is None and self._held is None and self._used % len(self._order) == 0
 
     def acquire(self, block: int) -> tuple[int, int, float]:
         """Wait until `block` is in its slot; return the slot, the bytes copied for this use, and the seconds waited.

@@ -50,7 +50,7 @@ def test_a_config_that_is_no_json(folder: Path) -> None:
 
 def test_no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    with pytest.raises(BadModel, match="no .*safetensors file"):
+    with pytest.raises(BadModel, match=r"no .*safetensors file"):
         resolved(folder)
 
 
@@ -98,13 +98,13 @@ def test_weights_that_are_no_floats(folder: Path) -> None:
 
 def test_more_layers_in_the_config_than_in_the_files(folder: Path) -> None:
     change_config(folder, num_hidden_layers=6)
-    with pytest.raises(BadModel, match="says 6 layers, but .* has no weights for the layers 4, 5"):
+    with pytest.raises(BadModel, match=r"says 6 layers, but .* has no weights for the layers 4, 5"):
         resolved(folder).facts("auto")
 
 
 def test_fewer_layers_in_the_config_than_in_the_files(folder: Path) -> None:
     change_config(folder, num_hidden_layers=3)
-    with pytest.raises(BadModel, match="says 3 layers, but .* has weights for 4 layers"):
+    with pytest.raises(BadModel, match=r"says 3 layers, but .* has weights for 4 layers"):
         resolved(folder).facts("auto")
 
 

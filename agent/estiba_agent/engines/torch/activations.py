@@ -87,7 +87,8 @@ def _peak(skeleton: Skeleton, shape: KvShape, tokens: int, context_tokens: int) 
             f"this engine can't batch {type(skeleton.module).__name__}: {sequence.written} of "
             f"its {shape.layers} layers use the attention given to them",
         )
-    return meter.peak
+    peak: int = meter.peak
+    return peak
 
 
 def forward(module: torch.nn.Module, tokens: list[int], batch: PackedBatch, device: str = "cpu") -> torch.Tensor:

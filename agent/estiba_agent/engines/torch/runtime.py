@@ -243,16 +243,13 @@ class ModelRuntime:
         room = self._activations.of(batch.tokens, len(items))
         self._account.grow(room)
         try:
-            self._weights.take_streamed()
+            self._weights.begin_step()
             logits = forward(self._skeleton.module, [token for _, tokens in items for token in tokens], batch)
-        except BaseException:
-            self._weights.recover()
-            raise
         finally:
             self._account.shrink(room)
         batch.commit()
         self._largest_step_bytes = max(self._largest_step_bytes, room)
-        streamed = self._weights.take_streamed()
+        streamed = self._weights.streamed
         self._last_step = StepTiming(time.perf_counter() - began, streamed.wait_s, streamed.n_bytes, len(items))
         return logits
 

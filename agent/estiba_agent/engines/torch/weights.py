@@ -93,7 +93,7 @@ class Part:
 
 @dataclass(slots=True)
 class Streamed:
-    """What streaming cost since it was last taken: seconds that compute waited, bytes that were copied for it."""
+    """What streaming cost a step: seconds that compute waited, bytes that were copied for it."""
 
     wait_s: float = 0.0
     n_bytes: int = 0
@@ -199,19 +199,21 @@ class ModelWeights:
                 part.drop()
             self._account_exactly()
 
-    def recover(self) -> None:
-        """After a step that broke off: the ring begins anew at the first offloaded block."""
-        self._stop_stream()
-        self._start_stream()
+    def begin_step(self) -> None:
+        """The next block asked for is the first one, also where the last step or the copier since then broke off."""
+        self._streamed = Streamed()
+        if self._stream is not None and not self._stream.ready:
+            self._stop_stream()
+            self._start_stream()
 
     def device_need_bytes(self, resident_bytes: int) -> int:
         """Device bytes that weights and ring take at this residency."""
         return self._need(self._offloaded_at(resident_bytes))
 
-    def take_streamed(self) -> Streamed:
-        """What streaming cost since the last call."""
-        taken, self._streamed = self._streamed, Streamed()
-        return taken
+    @property
+    def streamed(self) -> Streamed:
+        """What streaming cost since the step began."""
+        return self._streamed
 
     # -- inner ------------------------------------------------------------------------------------------------------
 
