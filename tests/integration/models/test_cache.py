@@ -16,8 +16,10 @@ from ...waiting import until
 FOREVER = 10**18
 
 
-def test_two_who_want_it_at_once_share_one_making(tmp_path: Path) -> None:
+def test_two_who_want_it_at_once_share_one_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("estiba_agent.models.cache.SAY_EVERY_S", 0.0)
     made: list[Path] = []
+    said: list[str] = []
     begun, may_end = threading.Event(), threading.Event()
 
     def make(folder: Path) -> None:
@@ -29,7 +31,9 @@ def test_two_who_want_it_at_once_share_one_making(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as threads:
         first = threads.submit(kept, tmp_path, "key", make, uri="u", need_bytes=0)
         assert begun.wait(30)
-        second = threads.submit(kept, tmp_path, "key", make, uri="u", need_bytes=0)
+        second = threads.submit(kept, tmp_path, "key", make, uri="u", need_bytes=0, progress=said.append)
+        until(lambda: said, 30, "the second waits and says so")
+        assert "waiting for another process to make key" in said[0]
         assert not (tmp_path / "key").exists()
         may_end.set()
         assert first.result(30) == second.result(30) == tmp_path / "key"
@@ -58,22 +62,3 @@ def test_what_a_dead_process_left_is_cleared(tmp_path: Path) -> None:
 def test_a_full_disk_is_said_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(BadModel, match=r"are needed in .*, .* are free; make room"):
         kept(tmp_path, "key", lambda folder: pytest.fail("made"), uri="u", need_bytes=FOREVER)
-
-
-def test_a_waiter_says_for_whom_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("estiba_agent.models.cache.SAY_EVERY_S", 0.0)
-    begun, may_end = threading.Event(), threading.Event()
-    said: list[str] = []
-
-    def make(folder: Path) -> None:
-        begun.set()
-        assert may_end.wait(30)
-
-    with ThreadPoolExecutor() as threads:
-        threads.submit(kept, tmp_path, "key", make, uri="u", need_bytes=0)
-        assert begun.wait(30)
-        waiter = threads.submit(kept, tmp_path, "key", make, uri="u", need_bytes=0, progress=said.append)
-        until(lambda: said, 30, "the waiter says something")
-        may_end.set()
-        waiter.result(30)
-    assert "waiting for another process" in said[0]

@@ -17,7 +17,7 @@ ALL = pytest.mark.parametrize("uri", [LLAMA, QWEN3, GPT_NEOX])
 @ALL
 def test_every_weight_has_one_place_and_none_overlap(uri: str, tmp_path: Path) -> None:
     checkpoint = resolve(uri, tmp_path).checkpoint()
-    layout = lay_out(checkpoint, "float32")
+    layout = lay_out(checkpoint, "bfloat16")
     names: list[str] = []
     for segment in (layout.fixed, *layout.blocks):
         end = 0
