@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 
-import torch
-
 from estiba_agent.engines.torch.batching import Batcher
-from estiba_agent.engines.torch.request import Finished, FinishReason, Rejected, RejectionCode, TextDelta
+from estiba_agent.engines.torch.request import (
+    Finished,
+    FinishReason,
+    Rejected,
+    RejectionCode,
+    SamplingParams,
+    TextDelta,
+)
 
 from .arranged import Listener, ManualClock, a_batcher, a_request
 from .scripted_runtime import FIRST_PIECE, ScriptedRuntime
@@ -184,8 +189,6 @@ def test_one_answer_whose_logits_are_not_finite_ends_alone() -> None:
                     row.fill_(math.nan)
             return logits
 
-    from estiba_agent.engines.torch.request import SamplingParams
-
     batcher = a_batcher(HalfBroken({"a": "fine"}))
     good = asked(batcher, "a")
     bad = asked(batcher, "b", sampling=SamplingParams(temperature=1.0))
@@ -217,12 +220,8 @@ def test_steps_with_a_prompt_in_them_don_t_count_as_decode_steps() -> None:
     assert batcher.figures.tokens_total == 2
 
 
-def test_the_runtime_s_own_logits_may_be_of_half_precision() -> None:
-    class Half(ScriptedRuntime):
-        def step(self, items):  # type: ignore[no-untyped-def]
-            return super().step(items).to(torch.bfloat16)
-
-    batcher = a_batcher(Half({"hi": "hello"}))
+def test_an_answer_that_ends_within_a_character_shows_that_something_is_missing() -> None:
+    batcher = a_batcher(ScriptedRuntime({"hi": list(b"ok\xf0\x9f")}))
     answer = asked(batcher, "hi")
     run(batcher)
-    assert answer.text == "hello"
+    assert answer.text == "ok\ufffd"

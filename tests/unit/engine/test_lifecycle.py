@@ -133,16 +133,16 @@ def test_a_wake_brings_back_what_sleep_put_away(engine: Arranged, level: int) ->
 def test_a_wake_without_memory_is_refused_with_the_numbers_and_works_when_there_is_room(engine: Arranged) -> None:
     engine.lifecycle.sleep(SleepRequest(level=1))
     other = engine.take_the_rest()
-    other.shrink(1000)
+    need = WEIGHTS + KV_BYTES
+    other.shrink(need - 1)
     refused = refusal(engine.lifecycle.wake, WAKE)
     assert (refused.reason, refused.status) == (Reason.INSUFFICIENT_MEMORY, 409)
-    need = WEIGHTS + KV_BYTES
-    for figure in (need, 1000, need - 1000):
+    for figure in (need, need - 1, 1):
         assert f"({figure} bytes)" in refused.message
     assert "another" in refused.message
     assert engine.lifecycle.phase is EnginePhase.ASLEEP1
     assert "wake" not in engine.runtime.calls
-    other.close()
+    other.shrink(1)
     assert engine.lifecycle.wake(WAKE).phase is EnginePhase.READY
 
 
@@ -150,7 +150,8 @@ def test_a_wake_beyond_its_own_budget_is_refused(engine: Arranged) -> None:
     engine.lifecycle.sleep(SleepRequest(level=1))
     refused = refusal(engine.lifecycle.wake, WAKE.model_copy(update={"budget_bytes": 4000}))
     assert refused.reason is Reason.OUT_OF_MEMORY
-    assert "budget" in refused.message
+    assert f"({WEIGHTS + KV_BYTES} bytes) are needed but the budget given is" in refused.message
+    assert "wake" not in engine.runtime.calls
 
 
 def test_a_wake_that_runs_out_of_room_midway_sleeps_again(engine: Arranged) -> None:
@@ -159,7 +160,7 @@ def test_a_wake_that_runs_out_of_room_midway_sleeps_again(engine: Arranged) -> N
     wake = engine.runtime.wake
 
     def robbed(resident_bytes: int, kv_bytes: int) -> None:
-        engine.take_the_rest()
+        engine.take_the_rest().shrink(WEIGHTS)
         wake(resident_bytes, kv_bytes)
 
     engine.runtime.wake = robbed  # type: ignore[method-assign]
@@ -230,9 +231,9 @@ def test_residency_changes_while_requests_run(engine: Arranged) -> None:
 
 def test_residency_without_room_leaves_everything_as_it_was(engine: Arranged) -> None:
     engine.lifecycle.residency(resized(FIXED))
-    engine.take_the_rest()
+    engine.take_the_rest().shrink(1000)
     held = engine.account.held
-    refused = refusal(engine.lifecycle.residency, resized(WEIGHTS, generation=3))
+    refused = refusal(engine.lifecycle.residency, resized(WEIGHTS, kv=KV_BYTES + 1000, generation=3))
     assert refused.reason is Reason.OUT_OF_MEMORY
     assert (engine.account.held, engine.account.budget) == (held, BUDGET_BYTES)
     assert engine.lifecycle.state().resident_bytes == FIXED
