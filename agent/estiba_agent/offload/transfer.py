@@ -12,7 +12,7 @@ import torch
 class Link(Protocol):
     """The host link's clock: `acquire` returns when `n_bytes` have had their time on the link."""
 
-    def acquire(self, n_bytes: int) -> None: ...
+    def acquire(self, n_bytes: int, /) -> object: ...
 
 
 class HostLinkTransfer:

@@ -56,15 +56,18 @@ def greedy(runtime: ModelRuntime, tokens: int, prompt: Items[int] = PROMPT) -> t
 
 
 class BreakableLink:
-    """A double of the host link that fails when a test says so."""
+    """A double of the host link that fails when a test says so: while `error` is set, or from a chunk on."""
 
-    def __init__(self) -> None:
+    def __init__(self, breaks_after: int | None = None) -> None:
         self.error: Exception | None = None
+        self.breaks_after = breaks_after
         self.chunks: list[int] = []
 
     def acquire(self, n_bytes: int) -> None:
         if self.error is not None:
             raise self.error
+        if self.breaks_after is not None and len(self.chunks) >= self.breaks_after:
+            raise OSError("the link broke")
         self.chunks.append(n_bytes)
 
 

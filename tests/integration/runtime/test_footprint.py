@@ -60,6 +60,14 @@ def test_a_step_allocates_no_more_than_it_accounts(
     assert counted * 0.3 <= meter.peak <= counted
 
 
+def test_the_logits_of_every_sequence_are_accounted(load: Load) -> None:
+    runtime = load(f"{LLAMA}&vocab=16384")
+    started = [runtime.new_sequence(1) for _ in range(8)]
+    with AllocationMeter() as meter:
+        runtime.step([(sequence, [1]) for sequence in started])
+    assert 8 * 16384 * 4 <= meter.peak <= runtime._activations.of(8, 8)
+
+
 def missing(tensors: dict[str, Any]) -> None:
     del tensors["model.layers.2.mlp.up_proj.weight"]
 

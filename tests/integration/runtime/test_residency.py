@@ -145,6 +145,27 @@ def test_a_load_without_room_leaves_nothing_behind(load: Load, account: DeviceAc
     assert account.held == 0
 
 
+def test_a_load_that_breaks_off_leaves_nothing_behind(load: Load, account: DeviceAccount) -> None:
+    with pytest.raises(OSError, match="the link broke"):
+        load(LLAMA, link=BreakableLink(breaks_after=20))
+    assert account.held == 0
+
+
+def test_a_change_that_breaks_off_leaves_a_model_that_answers(load: Load, account: DeviceAccount) -> None:
+    link = BreakableLink()
+    runtime = load(LLAMA, link=link)
+    whole = greedy(runtime, 3)
+    for wanted in (0.2, 1.0):
+        link.breaks_after = len(link.chunks) + 20
+        with pytest.raises(OSError, match="the link broke"):
+            at(runtime, wanted)
+        link.breaks_after = None
+        assert torch.equal(greedy(runtime, 3), whole)
+        ring = runtime.footprint.stream_buffer_bytes if runtime.resident_fraction < 1 else 0
+        assert account.held == runtime.resident_bytes + ring + runtime.footprint.overhead_bytes
+        at(runtime, wanted)
+
+
 def test_a_broken_link_fails_the_step_and_the_next_goes_on(load: Load) -> None:
     link = BreakableLink()
     runtime = load(LLAMA, link=link)

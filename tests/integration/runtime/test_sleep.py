@@ -15,7 +15,7 @@ from estiba_agent.engines.torch.runtime import RuntimeAsleep
 from estiba_agent.models import BadModel, resolve
 
 from .conftest import Load
-from .machine import GPT_NEOX, LLAMA, PROMPT, greedy
+from .machine import GPT_NEOX, LLAMA, PROMPT, BreakableLink, greedy
 
 KV = 1024 * 1024
 
@@ -100,6 +100,28 @@ def test_a_wake_without_room_leaves_it_asleep(level: int, load: Load, account: D
     assert (account.held, runtime.host_bytes) == (held, host)
     runtime.sleep(level, False)
     account.set_budget(budget)
+    runtime.wake(weights, KV)
+    assert torch.equal(greedy(runtime, 2), whole)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("sleeps_again", [True, False])
+def test_a_wake_that_breaks_off_can_be_tried_again(
+    level: int, sleeps_again: bool, load: Load, account: DeviceAccount
+) -> None:
+    link = BreakableLink()
+    runtime = load(LLAMA, link=link)
+    weights = runtime.footprint.weight_bytes
+    whole = greedy(runtime, 2)
+    runtime.sleep(level, False)
+    held = account.held
+    link.breaks_after = len(link.chunks) + 20
+    with pytest.raises(OSError, match="the link broke"):
+        runtime.wake(weights, KV)
+    link.breaks_after = None
+    if sleeps_again:
+        runtime.sleep(level, False)
+        assert account.held == held
     runtime.wake(weights, KV)
     assert torch.equal(greedy(runtime, 2), whole)
 

@@ -297,7 +297,7 @@ class ModelRuntime:
             self._kv.drop()
         if level == 2:
             self._weights.drop()
-        elif self._asleep is Asleep.AWAKE:
+        elif self._asleep is not Asleep.DROPPED:
             self._weights.to_host()
         self._asleep = max(self._asleep, Asleep(level))
         gc.collect()
@@ -320,7 +320,7 @@ class ModelRuntime:
         self._account.grow(kept)
         try:
             if self._asleep is Asleep.IN_HOST_MEMORY:
-                self._weights.to_device(resident_bytes)
+                self._weights.set_resident_bytes(resident_bytes)
             else:
                 self._weights.load(resident_bytes, self._say)
         except BaseException:

@@ -166,13 +166,13 @@ class ModelWeights:
             for index in offloaded:
                 if self._blocks[index].device is not None:
                     self._blocks[index].to_host(self._transfer)
-            for index, block in enumerate(self._blocks):
-                if index not in offloaded and block.device is None:
-                    block.to_device(self._transfer)
+            for part in (self._fixed, *(b for i, b in enumerate(self._blocks) if i not in offloaded)):
+                if part.device is None:
+                    part.to_device(self._transfer)
         return self.resident_bytes
 
     def to_host(self) -> None:
-        """Everything to host memory; nothing stays on the device."""
+        """Everything to host memory; nothing stays on the device. `set_resident_bytes` brings it back."""
         self._stop_stream()
         self._free_ring()
         for part in self._parts():
@@ -180,14 +180,6 @@ class ModelWeights:
                 part.to_host(self._transfer)
                 self._account_exactly()
         self._account_exactly()
-
-    def to_device(self, resident_bytes: int) -> None:
-        """Back from host memory, with this residency. Raises DeviceOutOfMemory with nothing changed."""
-        with self._towards(resident_bytes) as offloaded:
-            self._fixed.to_device(self._transfer)
-            for index, block in enumerate(self._blocks):
-                if index not in offloaded:
-                    block.to_device(self._transfer)
 
     def drop(self) -> None:
         """Forget all weights, wherever they are."""
