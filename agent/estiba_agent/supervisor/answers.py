@@ -30,8 +30,8 @@ def call_done(i: Supervised, call: InFlight, state: EngineState | None, serves: 
     i.call, i.refused, i.refusals, i.retry_at = None, None, 0, 0.0
     if state is None:
         return
-    i.engine, i.seen_at, i.answered_at = state, now, now
-    i.serves = serves
+    i.saw(state, serves, now)
+    i.answered_at = now
     path = _path(call)
     if path is not None:
         i.actuations_s[path] = state.last_transition_s.get(path, now - call.began_at)

@@ -139,7 +139,7 @@ def _without_process(i: Supervised, room: Room, now: float, patience: Patience) 
 
 
 def _memory(i: Supervised, left_at: float, room: Room, now: float, patience: Patience) -> Step:
-    if room.seen is None or room.seen_at < left_at:
+    if room.seen is None or room.seen_at <= left_at:
         held = i.left_bytes
         if room.seen is None and now - left_at > patience.memory_back_s:
             return MemoryBack()  # the device itself is gone: nobody can tell, and nothing is placed there anyway
@@ -173,22 +173,21 @@ def _ending(i: Supervised, now: float, patience: Patience) -> Step:
 def _stop_further(i: Supervised, now: float) -> Step:
     stop = i.stopping
     assert stop is not None
-    if i.failure and i.failure.reason in PAST_ASKING and stop.killed_at is None:
+    if stop.killed_at is not None:
+        if now - stop.killed_at >= KILL_AGAIN_S:
+            return SendKill()
+        return Wait(Note(Reason.STOPPED, "killed; the system has not ended its process yet"))
+    if i.failure and i.failure.reason in PAST_ASKING:
         return SendKill()
     if not stop.asked:
         return Ask(CallKind.STOP)
-    patience_s = min(STOP_PATIENCE_S, i.spec.stop_grace_s)
     if stop.terminated_at is None:
-        if now - stop.began_at >= patience_s:
+        if now - stop.began_at >= min(STOP_PATIENCE_S, i.spec.stop_grace_s):
             return SendTerm()
         return Wait(Note(Reason.STOPPED, "asked to stop"))
-    if stop.killed_at is None:
-        if now - stop.terminated_at >= i.spec.stop_grace_s:
-            return SendKill()
-        return Wait(Note(Reason.STOPPED, f"told to end; killed after {format_seconds(i.spec.stop_grace_s)}"))
-    if now - stop.killed_at >= KILL_AGAIN_S:
+    if now - stop.terminated_at >= i.spec.stop_grace_s:
         return SendKill()
-    return Wait(Note(Reason.STOPPED, "killed; the system has not ended its process yet"))
+    return Wait(Note(Reason.STOPPED, f"told to end; killed after {format_seconds(i.spec.stop_grace_s)}"))
 
 
 def _end_note(i: Supervised) -> Note:
@@ -227,7 +226,11 @@ def _running(i: Supervised, room: Room, now: float, patience: Patience) -> Step:
         return Wait(i.refused)
     if i.unseen and i.phase is None:
         return Wait()
-    return _towards_running(i, room, now) if i.spec.desired is DesiredState.RUNNING else _towards_sleep(i, room, now)
+    return (
+        _towards_running(i, room, now, patience)
+        if i.spec.desired is DesiredState.RUNNING
+        else _towards_sleep(i, room, now)
+    )
 
 
 def _meanwhile(i: Supervised) -> Step:
@@ -245,7 +248,7 @@ def _meanwhile(i: Supervised) -> Step:
     return Wait(Note(i.spec.reason or Reason.STARTED, text) if text else None)
 
 
-def _towards_running(i: Supervised, room: Room, now: float) -> Step:
+def _towards_running(i: Supervised, room: Room, now: float, patience: Patience) -> Step:
     if i.phase in ASLEEP:
         return _wake(i, room, now)
     resize = i.applied != i.wanted and i.gave_up_generation != i.spec.generation
@@ -264,10 +267,25 @@ def _towards_running(i: Supervised, room: Room, now: float) -> Step:
     if i.gave_up_generation == i.spec.generation and i.refused is not None:
         return Settle(i.refused)
     if not i.serves:
-        return Wait(Note(Reason.STARTED, "loaded; its endpoint does not answer yet"))
+        return _unserved(i, now, patience)
     if i.offload_effective is False:
         return Settle(Note(Reason.OFFLOAD_INEFFECTIVE, i.shortfall))
     return Settle(Note(Reason.SERVING, "serves"))
+
+
+def _unserved(i: Supervised, now: float, patience: Patience) -> Step:
+    """It says that it is ready, and its endpoint does not answer."""
+    since = i.unserved_since or now
+    if i.first_ready_at is None and now - i.began_at > i.spec.start_deadline_s:
+        return Fail(
+            Reason.START_TIMEOUT,
+            f"loaded, but its endpoint did not answer before its deadline of {format_seconds(i.spec.start_deadline_s)}",
+        )
+    if i.first_ready_at is not None and now - since > patience.unresponsive_s:
+        return Fail(
+            Reason.ENGINE_UNRESPONSIVE, f"its endpoint has not answered for {format_seconds(now - since)}; it is killed"
+        )
+    return Wait(Note(Reason.STARTED, "loaded; its endpoint does not answer yet"))
 
 
 def _wake(i: Supervised, room: Room, now: float) -> Step:

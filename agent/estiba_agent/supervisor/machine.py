@@ -207,8 +207,7 @@ class Machine:
     def _state_seen(self, i: Supervised, event: events.EngineStateSeen, now: float) -> None:
         first = i.phase in (None, EnginePhase.LOADING) and event.state.phase is EnginePhase.READY
         was_unseen = i.unseen
-        i.engine, i.seen_at, i.unseen = event.state, now, False
-        i.serves = event.serves and event.state.phase is EnginePhase.READY
+        i.saw(event.state, event.serves, now)
         if first:
             if not was_unseen:
                 i.actuations_s["start"] = event.state.load_s or now - i.began_at

@@ -65,6 +65,8 @@ class Supervised:
     seen_at: float = 0.0
     phase_told: EnginePhase | None = None
     serves: bool = False
+    """its OpenAI endpoint answers"""
+    unserved_since: float | None = None
     unseen: bool = False
     """re-adopted and not heard of yet: the recorded state stands"""
     call: InFlight | None = None
@@ -158,13 +160,20 @@ class Supervised:
         self.drain_given_up = self.drain_first = False
         self.remark = None
 
+    def saw(self, state: EngineState, serves: bool, now: float) -> None:
+        """The engine has told its state."""
+        self.engine, self.seen_at, self.unseen = state, now, False
+        self.serves = serves and state.phase is EnginePhase.READY
+        unserved = state.phase is EnginePhase.READY and not serves
+        self.unserved_since = (self.unserved_since or now) if unserved else None
+
     def process_gone(self, now: float) -> None:
         """The engine and everything asked of it are gone; its memory is awaited."""
         self.left_bytes = self.claimed_bytes
         self.left_at = now
         self.identity, self.spawning, self.unseen = None, False, False
         self.engine, self.call, self.stopping = None, None, None
-        self.serves = False
+        self.serves, self.unserved_since = False, None
         self.applied, self.offload_effective = None, None
         self.refusals, self.refused, self.retry_at = 0, None, 0.0
         self.drain_given_up = self.drain_first = False
