@@ -104,6 +104,23 @@ def test_a_wake_without_room_leaves_it_asleep(level: int, load: Load, account: D
     assert torch.equal(greedy(runtime, 2), whole)
 
 
+def test_kept_sequences_outlast_a_wake_without_room(load: Load, account: DeviceAccount) -> None:
+    runtime = load(LLAMA)
+    weights, budget = runtime.footprint.weight_bytes, account.budget
+    whole = greedy(runtime, 2)
+    sequence = runtime.new_sequence(64)
+    runtime.step([(sequence, PROMPT)])
+    runtime.sleep(1, True)
+    held = account.held
+    account.set_budget(held + sequence.n_bytes + weights // 2)
+    with pytest.raises(DeviceOutOfMemory):
+        runtime.wake(weights, KV)
+    assert account.held == held
+    account.set_budget(budget)
+    runtime.wake(weights, KV)
+    assert torch.equal(runtime.step([(sequence, [int(whole[0].argmax())])])[0], whole[1])
+
+
 @pytest.mark.parametrize("level", [1, 2])
 @pytest.mark.parametrize("sleeps_again", [True, False])
 def test_a_wake_that_breaks_off_can_be_tried_again(
