@@ -27,6 +27,7 @@ SAYS: dict[str, str | list[int]] = {
     "system: be brief\nuser: hi": "hey",
     "emoji": list("⚓!".encode()),
 }
+IMAGE = {"type": "image_url", "text": "a cat"}
 
 
 class Served:
@@ -176,7 +177,12 @@ async def test_models_are_listed_and_found_by_name(served: Served) -> None:
         ({"temperature": 3}, 400, "temperature", "less than or equal to 2"),
         ({"max_tokens": 0}, 400, "max_tokens", "greater than or equal to 1"),
         ({"messages": []}, 400, "messages", "at least 1"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages", "only text"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]},
+            400,
+            "messages",
+            "only text",
+        ),
         ({"messages": [{"role": "tool", "content": "x"}]}, 400, "messages", "can't begin with a tool"),
         ({"stream_options": {"include_usage": True}}, 400, "stream_options", "stream is true"),
         ({"stop": [""]}, 400, "stop", "1 to 1024 characters"),
@@ -207,11 +213,17 @@ async def test_what_a_completion_can_t_have_is_refused(served: Served, changes: 
 
 
 async def test_too_long_a_conversation_is_refused_as_openai_does_it(served: Served) -> None:
-    for changes in ({"content": "p" * CONTEXT}, {"max_tokens": CONTEXT}, {"content": "p" * 10**6}):
+    for changes in ({"content": "p" * CONTEXT}, {"max_tokens": CONTEXT}):
         for stream in (False, True):
             answer = await served.chat(**changes, stream=stream)
             assert answer.status_code == 400
             assert error(answer)["code"] == "context_length_exceeded"
+
+
+async def test_a_book_is_refused_before_it_is_made_into_tokens(served: Served) -> None:
+    refused = error(await served.chat("p" * 10**6))
+    assert refused["code"] == "context_length_exceeded"
+    assert "1000000 characters can't fit" in refused["message"]
 
 
 async def test_what_is_no_json_is_refused(served: Served) -> None:
