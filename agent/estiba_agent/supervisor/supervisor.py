@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import httpx
 
 from estiba_agent.config import SOCKET_PATH_LIMIT
-from estiba_scheduler.domain import Instance, InstanceSpec, InstanceStatus, Reason
+from estiba_scheduler.domain import InstanceSpec, InstanceStatus, Reason
 
 from . import events, instructions
 from .contact import Contact
@@ -86,6 +86,7 @@ class Supervisor:
         self._events: deque[Event] = deque()
         self._feeding = False
         self._contacts: dict[str, Contact] = {}
+        self._pulse_at = clock()
         self._unkept: set[str] = set()
         self._guests: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,13 +111,17 @@ class Supervisor:
             )
         self.feed(events.Forgotten(instance))
 
-    def instances(self) -> list[Instance]:
+    def instances(self) -> list[tuple[InstanceSpec, InstanceStatus]]:
         found = []
         for name in self._machine.instances():
             spec = self._machine.spec(name)
             assert spec is not None
-            found.append(Instance(spec=spec, status=self._machine.status(name, self._clock())))
+            found.append((spec, self._machine.status(name, self._clock())))
         return found
+
+    def pulse_age_s(self) -> float:
+        """Seconds since the last round."""
+        return self._clock() - self._pulse_at
 
     def story(self, instance: str) -> list[str]:
         """Raises KeyError."""
@@ -279,6 +284,7 @@ class Supervisor:
     async def _tick(self) -> None:
         while True:
             self.feed(events.Tick())
+            self._pulse_at = self._clock()
             await asyncio.sleep(self._poll_s)
 
     async def _watch_devices(self) -> None:

@@ -107,15 +107,13 @@ class SupervisedNode:
 
     def want(self, name: str = "a-1", **changes: Any) -> InstanceStatus:
         """The first spec of an instance, or the next generation of the one it has."""
-        known = next((i.spec for i in self.supervisor.instances() if i.id == name), None)
+        known = next((spec for spec, _ in self.supervisor.instances() if spec.id == name), None)
         if known is None:
             return self.supervisor.want(a_spec(name, **changes))
         return self.supervisor.want(known.model_copy(update={"generation": known.generation + 1, **changes}))
 
     def status(self, name: str = "a-1") -> InstanceStatus:
-        status = next(i.status for i in self.supervisor.instances() if i.id == name)
-        assert status is not None
-        return status
+        return next(status for _, status in self.supervisor.instances() if status.id == name)
 
     async def until(self, state: InstanceState, name: str = "a-1", settled: bool = True) -> InstanceStatus:
         def there(status: InstanceStatus) -> bool:
