@@ -56,7 +56,7 @@ def greedy(runtime: ModelRuntime, tokens: int, prompt: Items[int] = PROMPT) -> t
 
 
 class BreakableLink:
-    """A double of the host link that fails when a test says so: while `error` is set, or from a chunk on."""
+    """A double of the host link that fails when a test says so: while `error` is set, or once, after a chunk."""
 
     def __init__(self, breaks_after: int | None = None) -> None:
         self.error: Exception | None = None
@@ -67,6 +67,7 @@ class BreakableLink:
         if self.error is not None:
             raise self.error
         if self.breaks_after is not None and len(self.chunks) >= self.breaks_after:
+            self.breaks_after = None
             raise OSError("the link broke")
         self.chunks.append(n_bytes)
 

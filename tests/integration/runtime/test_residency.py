@@ -159,7 +159,6 @@ def test_a_change_that_breaks_off_leaves_a_model_that_answers(load: Load, accoun
         link.breaks_after = len(link.chunks) + 20
         with pytest.raises(OSError, match="the link broke"):
             at(runtime, wanted)
-        link.breaks_after = None
         assert torch.equal(greedy(runtime, 3), whole)
         ring = runtime.footprint.stream_buffer_bytes if runtime.resident_fraction < 1 else 0
         assert account.held == runtime.resident_bytes + ring + runtime.footprint.overhead_bytes

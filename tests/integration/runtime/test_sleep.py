@@ -135,7 +135,6 @@ def test_a_wake_that_breaks_off_can_be_tried_again(
     link.breaks_after = len(link.chunks) + 20
     with pytest.raises(OSError, match="the link broke"):
         runtime.wake(weights, KV)
-    link.breaks_after = None
     if sleeps_again:
         runtime.sleep(level, False)
         assert account.held == held

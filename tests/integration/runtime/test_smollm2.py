@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -42,6 +43,11 @@ def test_the_capital_of_france_is_paris_with_all_weights_and_with_half(smollm2: 
     answer, whole = _ask(smollm2)
     assert "Paris" in answer
     weights = smollm2.footprint.weight_bytes
+    held = psutil.Process().memory_info().rss
+    smollm2.sleep(2, False)
+    assert held - psutil.Process().memory_info().rss > 0.95 * weights, "a sleeper's memory goes back to the system"
+    smollm2.wake(weights, KV)
+    assert torch.equal(_ask(smollm2)[1], whole)
     changes: list[Callable[[], object]] = [
         lambda: smollm2.set_resident_bytes(weights // 2),
         lambda: (smollm2.sleep(1, False), smollm2.wake(weights // 2, KV)),

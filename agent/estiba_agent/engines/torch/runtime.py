@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Callable
@@ -134,7 +133,6 @@ class ModelRuntime:
         offloaded = self._weights.weight_bytes - self._weights.resident_bytes
         self._measured["load_peak_bytes"] = account.peak - held_before - ring + offloaded
         self._measured["load_peak_host_bytes"] = self._weights.host_bytes
-        gc.collect()
         resident_set = psutil.Process().memory_info().rss
         self._measured["process_host_bytes"] = max(0, resident_set - account.held - self._weights.host_bytes)
         say(
@@ -300,7 +298,6 @@ class ModelRuntime:
         elif self._asleep is not Asleep.DROPPED:
             self._weights.to_host()
         self._asleep = max(self._asleep, Asleep(level))
-        gc.collect()
         self._measured[f"sleep{self._asleep}_device_bytes"] = self._account.held
         self._measured[f"sleep{self._asleep}_host_bytes"] = self._weights.host_bytes
         self._say(
