@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from estiba_scheduler.quantities import format_bytes
-
 from estiba_agent.devices import DeviceAccount, DeviceLedger
 from estiba_scheduler.domain import Reason
+from estiba_scheduler.quantities import format_bytes
 
 from .measure import MemoryPeak
 from .refusal import Refusal
