@@ -96,6 +96,7 @@ class Agent:
     async def run(self) -> None:
         """Until `end`. Raises OSError when a socket can't be had."""
         config = self._config
+        config.port_file.unlink(missing_ok=True)  # of an agent that was killed
         config.jobs_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         await asyncio.to_thread(end_left_over, config.jobs_dir)
         tcp = loopback_socket(config.api_host, config.api_port)
@@ -111,9 +112,9 @@ class Agent:
         write_atomically(config.port_file, f"{port}\n")
         log.info("agent of %s: commands on %s, metrics on %s", config.node, config.command_socket, self._url)
         work = asyncio.create_task(self._work(), name="work")
-        ending: asyncio.Future[bool] = asyncio.ensure_future(self._ending.wait())
+        ending = asyncio.create_task(self._ending.wait(), name="ending")
         try:
-            await asyncio.wait({work, ending, *serving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([work, ending, *serving], return_when=asyncio.FIRST_COMPLETED)
             await self._wind_up()
         finally:
             ending.cancel()

@@ -6,10 +6,15 @@ from estiba_agent.devices import CpuProvider, DeviceProvider, NvmlProvider, pars
 
 from .config import AgentConfig
 
+KINDS = ("cpu", "nvml")
+
 
 def providers_for(config: AgentConfig) -> list[DeviceProvider]:
     """Raises ValueError for a request that can't be understood, with the fix."""
     requests = [parse_device(text) for text in config.devices]
+    unknown = [text for text, request in zip(config.devices, requests, strict=True) if request.kind not in KINDS]
+    if unknown:
+        raise ValueError(f"devices of this kind are not known: {unknown[0]}; write one of {', '.join(KINDS)}")
     cpus = [request for request in requests if request.kind == "cpu"]
     providers: list[DeviceProvider] = []
     if cpus:

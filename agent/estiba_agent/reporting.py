@@ -8,6 +8,7 @@ removed from one that kept too much.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -18,8 +19,8 @@ from .profile_copies import ProfileCopies
 
 log = logging.getLogger(__name__)
 
-COMPARE_S = 5.0
-"""How often the store's contents are compared with what is known here."""
+COMPARE_BEATS = 5
+"""After so many heartbeats the store's contents are compared with what is known here."""
 
 
 class Reporting:
@@ -38,6 +39,7 @@ class Reporting:
         self._ttl_s = ttl_s
         self._copies = copies
         self._instances = instances
+        self._back = asyncio.Event()
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -59,9 +61,15 @@ class Reporting:
         self._put(profile)
 
     async def last_words(self, within_s: float) -> None:
-        """Give what is buffered a last chance on the way out."""
-        if not await self._writer.flush(within_s):
-            log.warning("the store is away: the last reports are lost, the next agent reports anew")
+        """On the way out: write what stands now straight to the store, if it is there."""
+        try:
+            async with asyncio.timeout(within_s):
+                for status in self._instances():
+                    await self._store.put_instance(status)
+                for instance in await self._documents_of_none():
+                    await self._store.delete_instance(instance)
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning("the store is away, the next agent reports anew: %s", error or "no answer")
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
@@ -69,10 +77,14 @@ class Reporting:
         """Heartbeats and comparisons, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._beat(heartbeat, heartbeat_s), name="heartbeat")
-            group.create_task(self._compare(), name="compare with the store")
+            group.create_task(self._compare(COMPARE_BEATS * heartbeat_s), name="compare with the store")
 
     async def _beat(self, heartbeat: Callable[[], Node | None], heartbeat_s: float) -> None:
+        reachable = False
         while True:
+            if self._writer.reachable and not reachable:
+                self._back.set()  # it may come back empty
+            reachable = self._writer.reachable
             node = heartbeat()
             if node is not None:
                 self.node(node)
@@ -80,13 +92,16 @@ class Reporting:
                 self.status(status)
             await asyncio.sleep(heartbeat_s)
 
-    async def _compare(self) -> None:
+    async def _compare(self, every_s: float) -> None:
         while True:
             try:
                 await self._tell_again()
             except StoreUnavailable as error:
                 log.debug("can't compare with the store: %s", error)
-            await asyncio.sleep(COMPARE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(every_s):
+                    await self._back.wait()
+            self._back.clear()
 
     async def _tell_again(self) -> None:
         known = {str(profile.key) for profile in await self._store.profiles()}
@@ -94,12 +109,15 @@ class Reporting:
             if str(profile.key) not in known:
                 log.info("the store has no profile %s; it is told again", profile.key)
                 self._put(profile)
+        for instance in await self._documents_of_none():
+            log.info("the store knows %s, which is not here any more; its document is removed", instance)
+            self.forgotten(instance)
+
+    async def _documents_of_none(self) -> list[str]:
+        """Instances that the store has of this node, and that are not here."""
         documents = await self._store.instances()
         here = {status.id for status in self._instances()}
-        for document in documents:
-            if document.node == self._node and document.id not in here:
-                log.info("the store knows %s, which is not here any more; its document is removed", document.id)
-                self.forgotten(document.id)
+        return [document.id for document in documents if document.node == self._node and document.id not in here]
 
     def _put(self, profile: ModelProfile) -> None:
         self._writer.put(f"profile/{profile.key}", lambda: self._store.put_profile(profile))

@@ -102,7 +102,7 @@ class JobEngine:
         await self._gone()
 
     async def _gone(self) -> None:
-        while self._process.exited() is None:
+        while self._process.exited() is None:  # noqa: ASYNC110 - the kernel tells no event of a process that isn't ours
             await asyncio.sleep(POLL_S)
 
 

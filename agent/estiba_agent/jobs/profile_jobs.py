@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from estiba_agent.api.bodies import CommandRefused, FactsAnswer, FactsRequest, J
 from estiba_agent.engines.control_client import EngineError
 from estiba_agent.models import BadModel
 from estiba_agent.node_report import NodeHardware
-from estiba_agent.profiling import profile_model
+from estiba_agent.profiling import ProfilingResult, profile_model
 from estiba_agent.supervisor.supervisor import NoRoom, Supervisor
 from estiba_scheduler.domain import Device, InstanceSpec, ModelProfile, ProfileKey, Reason
 from estiba_scheduler.prediction import device_bytes, estimate_profile
@@ -69,6 +69,7 @@ class ProfileJobs:
         supervisor: Supervisor,
         facts: ModelFactsDesk,
         on_profile: Callable[[ModelProfile], None],
+        measure: Callable[..., Awaitable[ProfilingResult]] = profile_model,
     ) -> None:
         self._node = node
         self._job_dir = job_dir
@@ -77,6 +78,7 @@ class ProfileJobs:
         self._supervisor = supervisor
         self._facts = facts
         self._on_profile = on_profile
+        self._measure = measure
         self._jobs: dict[str, Job] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
@@ -163,7 +165,7 @@ class ProfileJobs:
                 job.done, job.total, job.note = done, total, note
 
             try:
-                result = await profile_model(
+                result = await self._measure(
                     start_engine,
                     job.request.model,
                     device,

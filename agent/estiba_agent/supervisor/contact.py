@@ -81,9 +81,11 @@ class Contact:
         """Ask who it is, once, and what its state is."""
         asked_at = self._clock()
         try:
-            if not self._known or (self._phase is EnginePhase.READY and not self._digest):
+            if not self._known:
                 await self._make_acquaintance()
             state = await self._control.state()
+            if state.phase is EnginePhase.READY and not self._digest:
+                await self._make_acquaintance()  # only now it knows its model's digest
         except WrongEngine as error:
             self._feed(events.WrongEngineSeen(self.instance, str(error)))
             return
