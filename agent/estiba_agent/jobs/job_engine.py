@@ -140,10 +140,10 @@ async def start_job_engine(
     return engine
 
 
-def end_left_over(jobs_dir: Path) -> None:
+def end_left_over(jobs_dir: Path, command: Sequence[str] = ENGINE_COMMAND) -> None:
     """Engines of jobs whose agent was killed: nobody will ever use them, and they hold memory."""
     for launch_file in sorted(jobs_dir.glob(f"*/{ENGINE_DIR}/launch.json")):
-        left = process.find_started_with(launch_file)
+        left = process.find_started_with(launch_file, command)
         if left is not None:
             log.warning("ending engine process %d that a profiling job left over", left.pid)
             left.kill_group()

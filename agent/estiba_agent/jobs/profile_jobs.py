@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from estiba_scheduler.quantities import format_bytes
 
@@ -15,13 +16,17 @@ from estiba_agent.api.bodies import CommandRefused, FactsAnswer, FactsRequest, J
 from estiba_agent.engines.control_client import EngineError
 from estiba_agent.models import BadModel
 from estiba_agent.node_report import NodeHardware
-from estiba_agent.profiling import ProfilingResult, profile_model
+from estiba_agent.profiling import profile_model
+from estiba_agent.supervisor.process import ENGINE_COMMAND
 from estiba_agent.supervisor.supervisor import NoRoom, Supervisor
 from estiba_scheduler.domain import Device, InstanceSpec, ModelProfile, ProfileKey, Reason
 from estiba_scheduler.prediction import device_bytes, estimate_profile
 
 from ..model_facts import ModelFactsDesk
 from .job_engine import ENGINE_DIR, START_DEADLINE_S, JobEngine, JobEngineFailed, start_job_engine
+
+if TYPE_CHECKING:
+    from estiba_agent.profiling import ProfilingResult
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +75,7 @@ class ProfileJobs:
         facts: ModelFactsDesk,
         on_profile: Callable[[ModelProfile], None],
         measure: Callable[..., Awaitable[ProfilingResult]] = profile_model,
+        engine_command: Sequence[str] = ENGINE_COMMAND,
     ) -> None:
         self._node = node
         self._job_dir = job_dir
@@ -79,6 +85,7 @@ class ProfileJobs:
         self._facts = facts
         self._on_profile = on_profile
         self._measure = measure
+        self._engine_command = engine_command
         self._jobs: dict[str, Job] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
@@ -156,7 +163,12 @@ class ProfileJobs:
             async def start_engine(resident_bytes: int | None, kv_bytes: int, budget_bytes: int) -> JobEngine:
                 spec = self._spec(job, device, resident_bytes, kv_bytes, budget_bytes)
                 engine = await start_job_engine(
-                    spec, self._supervisor, self._hardware, directory / ENGINE_DIR, self._model_cache
+                    spec,
+                    self._supervisor,
+                    self._hardware,
+                    directory / ENGINE_DIR,
+                    self._model_cache,
+                    self._engine_command,
                 )
                 engines.append(engine)
                 return engine

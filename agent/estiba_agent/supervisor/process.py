@@ -107,12 +107,16 @@ def find(identity: ProcessIdentity) -> EngineProcess | None:
     return EngineProcess(identity) if _alive(identity) else None
 
 
-def find_started_with(launch_file: Path) -> EngineProcess | None:
-    """A process whose agent was killed before it could write down the pid; told by its command line."""
+def find_started_with(launch_file: Path, command: Sequence[str] = ENGINE_COMMAND) -> EngineProcess | None:
+    """A process whose agent was killed before it could write down the pid; told by its command line.
+
+    The whole of it but the interpreter, so that an editor that has the file open is not taken for the engine.
+    """
+    arguments = [*command[1:], str(launch_file)]
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             line = process.cmdline()
-            if line and line[-1] == str(launch_file) and process.status() != psutil.STATUS_ZOMBIE:
+            if line[1:] == arguments and process.status() != psutil.STATUS_ZOMBIE:
                 return EngineProcess(ProcessIdentity(pid=process.pid, started_at=process.create_time()))
     return None
 

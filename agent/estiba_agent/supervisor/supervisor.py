@@ -334,7 +334,7 @@ class Supervisor:
         if record.identity is not None:
             return find(record.identity)
         if record.spawning:
-            return find_started_with(launch_file_in(self._shelf.directory(record.spec.id)))
+            return find_started_with(launch_file_in(self._shelf.directory(record.spec.id)), self._engine_command)
         return None
 
     def _check(self, spec: InstanceSpec) -> None:

@@ -72,9 +72,11 @@ def a_spec(name: str = "a-1", **changes: Any) -> InstanceSpec:
 class SupervisedNode:
     """Begin with `begin`, end with `end` (engines live on) and, at last, `sweep`."""
 
-    def __init__(self, directory: Path, patience: Patience | None = None) -> None:
+    def __init__(
+        self, directory: Path, patience: Patience | None = None, hardware: ScriptedHardware | None = None
+    ) -> None:
         self.directory = directory
-        self.hardware = ScriptedHardware()
+        self.hardware = hardware or ScriptedHardware()
         self.heard = Heard()
         self.supervisor = Supervisor(
             "n1",
@@ -137,13 +139,14 @@ class SupervisedNode:
         lines = (self.directory / name / "log.txt").read_text().splitlines()
         return [line.removeprefix("call ") for line in lines if line.startswith("call ")]
 
-    def engines(self) -> list[psutil.Process]:
+    def engines(self, directory: Path | None = None) -> list[psutil.Process]:
         """Processes of engines below this directory."""
+        below = str(directory or self.directory)
         found = []
         for process in psutil.process_iter():
             try:
                 line = process.cmdline()
-                if line and line[-1].startswith(str(self.directory)) and process.status() != psutil.STATUS_ZOMBIE:
+                if line and line[-1].startswith(below) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except psutil.Error:
                 continue

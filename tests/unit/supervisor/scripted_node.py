@@ -222,6 +222,9 @@ class ScriptedNode:
     def starts(self, name: str = "a-1") -> int:
         return sum(isinstance(d, instructions.StartProcess) and d.spec.id == name for d in self.done)
 
+    def ends(self, name: str = "a-1") -> int:
+        return sum(isinstance(e, events.ProcessExited) and e.instance == name for _, e, _ in self.log)
+
     def sent(self, kind: type[instructions.Instruction]) -> list[instructions.Instruction]:
         return [d for d in self.done if isinstance(d, kind)]
 
