@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from estiba_scheduler.quantities import format_bytes
 
 from estiba_agent.devices import DeviceAccount, DeviceOutOfMemory
 from estiba_agent.offload import HostLinkTransfer, allocate, held_bytes
+from estiba_scheduler.quantities import format_bytes
 
 
 class KvCacheFull(RuntimeError):

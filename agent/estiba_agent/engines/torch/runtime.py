@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 import torch
-from estiba_scheduler.quantities import format_bytes, format_seconds
 from transformers import AutoTokenizer, GenerationConfig
 
 from estiba_agent.devices import DeviceAccount, HostLinkClock
@@ -21,6 +20,7 @@ from estiba_agent.models.layout import lay_out
 from estiba_agent.models.resolved import kv_geometry
 from estiba_agent.offload import HostLinkTransfer, held_bytes
 from estiba_scheduler.domain import Footprint, Provenance
+from estiba_scheduler.quantities import format_bytes, format_seconds
 
 from ..wire import EngineLaunch
 from .activations import ActivationBytes, count_activations, forward
