@@ -85,12 +85,15 @@ class Agent:
         self._url: str | None = None
         self._taken_over = False
         self._ending = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._stop_engines = config.stop_engines_on_exit
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Soon. Engines live on, unless it was configured or asked otherwise."""
+        """Soon; asked a second time, at once. Engines live on, unless it was configured or asked otherwise."""
+        if self._ending.is_set():
+            self._hurry.set()
         self._ending.set()
 
     async def run(self) -> None:
@@ -115,7 +118,8 @@ class Agent:
         ending = asyncio.create_task(self._ending.wait(), name="ending")
         try:
             await asyncio.wait([work, ending, *serving], return_when=asyncio.FIRST_COMPLETED)
-            await self._wind_up()
+            if not work.done():
+                await self._wind_up_unless_hurried()
         finally:
             ending.cancel()
             work.cancel()
@@ -133,6 +137,16 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervisor.run(), name="supervisor")
             group.create_task(self._reporting.run(self.node, self._config.heartbeat_s), name="reporting")
+
+    async def _wind_up_unless_hurried(self) -> None:
+        winding_up = asyncio.create_task(self._wind_up(), name="wind up")
+        hurry = asyncio.create_task(self._hurry.wait(), name="hurry")
+        await asyncio.wait([winding_up, hurry], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not winding_up.done():
+            log.warning("told to end at once: engines that still run are left to the next agent")
+            winding_up.cancel()
+        await asyncio.gather(winding_up, return_exceptions=True)
 
     async def _wind_up(self) -> None:
         await self._jobs.cancel_all()

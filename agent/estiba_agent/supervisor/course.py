@@ -165,7 +165,7 @@ def _ending(i: Supervised, now: float, patience: Patience) -> Step:
         return Wait(_end_note(i))
     if i.phase in (EnginePhase.READY, EnginePhase.DRAINING) and not i.drain_given_up:
         return Ask(CallKind.DRAIN)
-    if i.unseen and i.phase is None and silent_s <= patience.silent_s:
+    if i.unseen and i.phase is None:
         return Wait(_end_note(i))  # it may serve: it is asked first
     return BeginStop()
 
@@ -252,13 +252,13 @@ def _towards_running(i: Supervised, room: Room, now: float, patience: Patience) 
     if i.phase in ASLEEP:
         return _wake(i, room, now)
     resize = i.applied != i.wanted and i.gave_up_generation != i.spec.generation
+    grows = i.applied is None or i.spec.budget_bytes > i.applied.budget_bytes
+    lacking = room.lacking(i.spec.budget_bytes, i.id, i.held_bytes) if resize and grows else None
     if i.phase is EnginePhase.DRAINED:
-        fits = room.lacking(i.spec.budget_bytes, i.id, i.held_bytes) is None
-        return Ask(CallKind.RESIDENCY if resize and fits else CallKind.RESUME)
+        return Ask(CallKind.RESIDENCY if resize and lacking is None else CallKind.RESUME)
     if i.phase is EnginePhase.DRAINING:
         return Ask(CallKind.DRAIN if resize and i.drain_first else CallKind.RESUME)
     if resize:
-        lacking = room.lacking(i.spec.budget_bytes, i.id, i.held_bytes)
         if lacking is not None:
             if now - i.wanted_at > i.spec.start_deadline_s:
                 return Settle(Note(lacking.reason, f"not resized: {lacking.message}"))

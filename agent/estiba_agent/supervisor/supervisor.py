@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 INSTANCE_ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 MOST_INSTANCES = 256
 FIRST_CONTACT_S = 5.0
+SHUTDOWN_MARGIN_S = 60.0
 
 
 class SpecRefused(Exception):
@@ -181,11 +182,18 @@ class Supervisor:
             await self._http.aclose()
 
     async def shut_down(self) -> None:
-        """Drain and stop every engine, and forget them. Each has its own deadlines, so this ends."""
+        """Drain and stop every engine, and forget them. Those that the system can't end are left, and named."""
+        longest = max((spec.drain_deadline_s + spec.stop_grace_s for spec, _ in self.instances()), default=0.0)
         self.feed(events.ShutdownWanted())
-        while not self._machine.all_gone:
-            self._changed.clear()
-            await self._changed.wait()
+        try:
+            async with asyncio.timeout(longest + SHUTDOWN_MARGIN_S):
+                while not self._machine.all_gone:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            left = [spec.id for spec, status in self.instances() if status.identity is not None]
+            log.error("not ended in time, and left to the next agent: %s", ", ".join(left))
+            return
         for name in self._machine.instances():
             self.feed(events.Forgotten(name))
 

@@ -124,7 +124,7 @@ class ScriptedNode:
             uuid="cpu-0",
             memory_bytes=self.memory_bytes,
             usable_bytes=self.memory_bytes - self.foreign_bytes,
-            free_bytes=self.memory_bytes - sum(held.values()) - self.foreign_bytes,
+            free_bytes=max(0, self.memory_bytes - sum(held.values()) - self.foreign_bytes),
             foreign_bytes=self.foreign_bytes,
             holders=held if self.holders_known else None,
         )

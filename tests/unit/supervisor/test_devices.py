@@ -142,6 +142,16 @@ def test_a_growing_resize_waits_for_room() -> None:
     assert node.asked("a-1") == ["residency"]
 
 
+def test_a_shrinking_resize_never_waits_for_room() -> None:
+    """Least of all when others have taken what it is to give back."""
+    node = ScriptedNode()
+    node.ready("a-1", budget_bytes=520 * MIB)
+    node.foreign_bytes = 500 * MIB
+    node.look()
+    node.change("a-1", budget_bytes=320 * MIB, resident_bytes=300 * MIB)
+    assert node.asked("a-1") == ["residency"]
+
+
 def test_a_start_on_a_device_that_is_not_here_fails_in_the_end() -> None:
     """N1."""
     node = ScriptedNode()
