@@ -7,6 +7,7 @@ is `script.json` beside the launch file, read anew at every call:
     {"deaf": true}               answer no control call
     {"refuse": {"wake": "Reason"}}
     {"hold": ["drain"]}          answer these calls only when they are no longer held
+    {"ignore_stop": true}        end by SIGTERM only
     {"stubborn": true}           ignore stop and SIGTERM
     {"die": "last words"}        write them and exit with 1
 """
@@ -109,7 +110,8 @@ class Control(BaseHTTPRequestHandler):
         Engine.generation = max(Engine.generation, body.get("generation", 0))
         if call == "stop":
             self.answer(202, {"stopping": True})
-            stop()
+            if not script().get("ignore_stop"):
+                end("stopped")
             return
         if call in ("wake", "residency"):
             Engine.resident_bytes, Engine.kv_bytes = body["resident_bytes"], body["kv_bytes"]
@@ -146,14 +148,14 @@ class UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
 
-def stop(*_: object) -> None:
+def end(last_words: str) -> None:
     if not script().get("stubborn"):
-        say("stopped")
+        say(last_words)
         os._exit(0)
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, lambda *_: end("stopped by SIGTERM"))
     openai = ThreadingHTTPServer(("127.0.0.1", 0), OpenAI)
     Engine.url = f"http://127.0.0.1:{openai.server_address[1]}"
     socket = Path(LAUNCH["control_socket"])

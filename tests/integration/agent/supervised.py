@@ -134,9 +134,12 @@ class SupervisedNode:
         except AssertionError as error:
             raise AssertionError(f"{self.status(name)}\n" + "\n".join(self.supervisor.story(name))) from error
 
+    def log(self, name: str = "a-1") -> str:
+        return (self.directory / name / "log.txt").read_text().strip()
+
     def calls(self, name: str = "a-1") -> list[str]:
         """As the engine wrote them down."""
-        lines = (self.directory / name / "log.txt").read_text().splitlines()
+        lines = self.log(name).splitlines()
         return [line.removeprefix("call ") for line in lines if line.startswith("call ")]
 
     def engines(self, directory: Path | None = None) -> list[psutil.Process]:

@@ -202,10 +202,13 @@ def test_a_bystander_that_reads_a_launch_file_is_left_alone(short_dir: Path) -> 
     directory = short_dir / "jobs" / "x" / "e"
     directory.mkdir(parents=True)
     (directory / "launch.json").write_text("{}")
-    bystander = subprocess.Popen(["tail", "-f", str(directory / "launch.json")], stdout=subprocess.DEVNULL)
+    bystander = subprocess.Popen(
+        ["tail", "-f", str(directory / "launch.json")], stdout=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         end_left_over(short_dir / "jobs")
-        assert bystander.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            bystander.wait(0.2)
     finally:
         bystander.kill()
         bystander.wait()

@@ -75,6 +75,15 @@ async def test_a_killed_engine_is_failed_by_its_signal(node: SupervisedNode) -> 
     assert "SIGKILL" in status.message
 
 
+async def test_an_engine_that_ignores_stop_gets_sigterm_before_it_is_killed(node: SupervisedNode) -> None:
+    node.want()
+    await node.until(READY)
+    node.script(ignore_stop=True)
+    node.want(desired=DesiredState.EVICTED, stop_grace_s=15.0)
+    await node.until(EVICTED)
+    assert node.log().endswith("stopped by SIGTERM")
+
+
 async def test_an_engine_that_ignores_stop_and_sigterm_is_killed(node: SupervisedNode) -> None:
     node.want()
     await node.until(READY)

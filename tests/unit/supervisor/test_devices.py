@@ -128,6 +128,18 @@ def test_what_others_hold_on_the_device_counts() -> None:
     assert "foreign 300 MiB" in node.status("a-1").message
 
 
+def test_memory_that_somebody_unknown_holds_counts() -> None:
+    node = ScriptedNode()
+    node.leaked["stranger"] = 300 * MIB
+    node.look()
+    node.want(a_spec("a-1", budget_bytes=520 * MIB))
+    assert node.starts("a-1") == 0
+    assert "free 400 MiB" in node.status("a-1").message
+    node.leaked.clear()
+    node.wait(1)
+    assert node.starts("a-1") == 1
+
+
 def test_a_growing_resize_waits_for_room() -> None:
     node = ScriptedNode(memory_mib=800)
     node.ready("a-1", budget_bytes=320 * MIB, resident_bytes=300 * MIB)

@@ -7,6 +7,7 @@ import pytest
 from estiba_agent.engines.wire import EnginePhase
 from estiba_agent.supervisor import events, instructions
 from estiba_agent.supervisor.diagnosis import of_exit
+from estiba_agent.supervisor.events import CallKind
 from estiba_scheduler.domain import DesiredState, InstanceState, Reason
 from tests.builders import MIB
 
@@ -268,6 +269,25 @@ def test_a_call_that_is_never_answered_is_tried_a_few_times_and_then_the_engine_
         node.wait(11)
     assert tries == 5
     assert node.asked()[-1] == "stop"
+
+
+def test_an_engine_is_replaced_once_for_each_wish_and_not_for_ever() -> None:
+    node = ScriptedNode()
+    node.ready()
+    node.desire(ASLEEP1)
+    while node.status().state is not InstanceState.FAILED:
+        call = node.pending.get("a-1")
+        if call is not None and call.kind is CallKind.STOP:
+            node.exits()
+        elif call is not None and call.kind is CallKind.SLEEP1:
+            node.unreachable()
+        elif call is not None:
+            node.answer()
+        elif node.engines["a-1"].phase is EnginePhase.LOADING:
+            node.loaded()
+        node.wait(11)
+        assert node.starts() <= 2, node.story()
+    assert "even a new process did not help" in node.status().message
 
 
 def test_the_wrong_engine_on_the_socket_is_not_believed() -> None:

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from estiba_agent.engines.wire import EnginePhase
 from estiba_agent.supervisor import events, instructions
 from estiba_agent.supervisor.machine import Machine
 from estiba_scheduler.domain import DesiredState, InstanceState
@@ -134,6 +135,26 @@ def test_an_instance_revived_while_it_drains_is_resumed() -> None:
     assert node.status().state is InstanceState.READY, node.story()
     assert node.status().settled_generation == 3
     assert node.starts() == 1
+
+
+def test_a_late_answer_to_a_call_that_was_called_off_means_nothing() -> None:
+    node = ScriptedNode()
+    node.ready()
+    node.desire(EVICTED)
+    drain, drained = node.pending["a-1"], node.engines["a-1"].state().model_copy(update={"phase": EnginePhase.DRAINED})
+    node.desire(RUNNING)
+    node.feed(events.EngineCallDone("a-1", drain.number, drained))
+    assert node.asked() == ["drain", "resume"], "the resume is still out"
+
+
+def test_a_state_asked_for_before_a_call_was_answered_means_nothing() -> None:
+    node = ScriptedNode()
+    node.ready()
+    asked_at, awake = node.now, node.engines["a-1"].state()
+    node.wait(0.3)
+    node.put_to_sleep()
+    node.feed(events.EngineStateSeen("a-1", awake, asked_at, serves=True))
+    assert node.status().state is InstanceState.ASLEEP1
 
 
 def test_an_instance_revived_while_it_stops_starts_anew() -> None:
