@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -107,6 +109,8 @@ async def bench(short_dir: Path) -> AsyncIterator[Bench]:
         await bench.jobs.cancel_all()
         await bench.node.end()
         bench.node.sweep()
+        for pid in bench.engines():
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_job_measures_on_an_engine_of_its_own_and_leaves_none(bench: Bench) -> None:
