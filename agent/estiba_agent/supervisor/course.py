@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from estiba_scheduler.quantities import format_seconds
-
 from estiba_agent.engines.wire import EnginePhase
 from estiba_scheduler.domain import DesiredState, InstanceState, Reason
+from estiba_scheduler.quantities import format_seconds
 
 from .diagnosis import of_words
 from .events import CallKind
