@@ -39,7 +39,7 @@ def connect(url: str, timeout_s: float) -> TextRedis:
 def shown(url: str) -> str:
     """The URL without user, password and query, for logs and status."""
     parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 async def call(where: str, timeout_s: float, ask: Callable[[], Awaitable[T]]) -> T:
