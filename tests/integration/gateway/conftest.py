@@ -1,13 +1,15 @@
-"""A Redis, a gateway and scripted engines for each test."""
+"""A gateway and scripted engines for each test, on one Redis that is empty before each."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import redis.asyncio as redis_asyncio
 
 from estiba_scheduler.store import LocalRedis
 
@@ -23,12 +25,24 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-@pytest.fixture
-async def redis(directory: Path) -> AsyncIterator[LocalRedis]:
-    server = LocalRedis(directory / "redis")
-    await server.start()
+@pytest.fixture(scope="session")
+def shared_redis() -> Iterator[LocalRedis]:
+    directory = Path(tempfile.mkdtemp(prefix="gw"))
+    server = LocalRedis(directory)
     yield server
-    await server.stop()
+    asyncio.run(server.stop())
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+async def redis(shared_redis: LocalRedis) -> LocalRedis:
+    """Running and empty; a test may stop it."""
+    if not shared_redis.running:
+        await shared_redis.start()
+    client = redis_asyncio.Redis.from_url(shared_redis.url)
+    await client.flushall()
+    await client.aclose()
+    return shared_redis
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""An HTTP server on loopback that answers as its script says: where an engine's hand-backs, breaks and pauses matter."""
+"""An HTTP server on loopback that answers as its script says: hand-backs, breaks and pauses at the right moment."""
 
 from __future__ import annotations
 
@@ -64,8 +64,13 @@ class Exchange:
         self._writer.write(data)
         await self._writer.drain()
 
+    async def close(self) -> None:
+        """As a process that is killed does once what it wrote is on its way."""
+        self._writer.close()
+        await self._writer.wait_closed()
+
     def break_off(self) -> None:
-        """As a process that is killed does."""
+        """As a process that is killed does; what was written last may be lost."""
         self._writer.transport.abort()
 
 
@@ -197,8 +202,7 @@ async def break_within_the_stream(exchange: Exchange) -> None:
     await exchange.event(piece("one "))
     await exchange.event(piece("two "))
     await exchange.chunk(b'data: {"id": "c", "choi')  # the break comes in the middle of an event
-    await asyncio.sleep(0)
-    exchange._writer.close()
+    await exchange.close()
 
 
 async def stream_for_ever(exchange: Exchange) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from estiba_scheduler.domain import InstanceState
+from estiba_scheduler.domain import InstanceState, ProcessIdentity
 from estiba_scheduler.store import LocalRedis
 from tests.builders import a_deployment
 from tests.waiting import until_async
@@ -200,12 +200,12 @@ async def test_an_instance_with_the_weights_of_an_earlier_model_is_not_asked(
     await ready(front, engine)
     model = a_deployment("a").model.model_copy(update={"digest": "new"})
     await front.deploys(a_deployment("a", model=model))
-    old = {"pid": 1, "started_at": 1.0, "model_digest": "old"}
+    old = ProcessIdentity(pid=1, started_at=1.0, model_digest="old")
     await front.reports(engine.status(identity=old))
     await front.state("a", "Absent")
     asked = front.asks()
     await front.holds(1)
-    await front.reports(engine.status(identity={**old, "model_digest": "new"}))
+    await front.reports(engine.status(identity=old.model_copy(update={"model_digest": "new"})))
     assert (await asked).status_code == 200
 
 
