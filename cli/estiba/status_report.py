@@ -102,9 +102,8 @@ def _instances(instances: Sequence[InstanceStanding]) -> Table:
 
 def _device(device: Device, instances: Sequence[InstanceStanding]) -> Text:
     held = sum(s.status.device_bytes for s in instances if s.status and s.spec.device == device.uuid)
-    line = Text(
-        f"{device.uuid} ({device.product}): {format_bytes(held)} of {format_bytes(device.usable_bytes)} held, {device.health}"
-    )
+    of_all = f"{format_bytes(held)} of {format_bytes(device.usable_bytes)}"
+    line = Text(f"{device.uuid} ({device.product}): {of_all} held, {device.health}")
     if device.detail:
         line.append(f"; {device.detail}")
     return line

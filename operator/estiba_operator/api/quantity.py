@@ -1,0 +1,21 @@
+"""Amounts of memory as Kubernetes writes them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from estiba_scheduler.quantities import parse_bytes
+
+
+def _plain(count: int) -> str:
+    """Exact, with the largest binary unit that divides it."""
+    for unit, factor in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if count and count % factor == 0:
+            return f"{count // factor}{unit}"
+    return str(count)
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), PlainSerializer(_plain, return_type=str)]
+"""A number of bytes: `700MiB`, `1.5Gi`, `24G` or a plain integer."""
