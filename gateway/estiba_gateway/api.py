@@ -87,6 +87,8 @@ class GatewayApi:
         in_flight = {model: float(self._board.in_flight(model)) for model in models}
         yield gauge("estiba_gateway_held_requests", "Requests held now.", held)
         yield gauge("estiba_gateway_in_flight_requests", "Requests that engines work on now.", in_flight)
+        held_bytes = float(self._board.held_bytes)
+        yield GaugeMetricFamily("estiba_gateway_held_bytes", "Bodies of all requests held now.", value=held_bytes)
         reachable = float(self._watch.reachable)
         yield GaugeMetricFamily("estiba_gateway_store_reachable", "1 while the store answers.", value=reachable)
         if self._watch.read_at is not None:

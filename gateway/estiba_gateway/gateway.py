@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 
+from estiba_scheduler.quantities import format_seconds
 from estiba_scheduler.store import Store, StoreUnavailable
 
 from .api import GatewayApi
@@ -148,4 +149,7 @@ class Gateway:
                 decisions = await self._store.decisions(deployment, limit=1)
         except (StoreUnavailable, TimeoutError):
             return "the store is away, so nothing is known of why"
-        return f"{decisions[-1].reason}: {decisions[-1].message}" if decisions else ""
+        if not decisions:
+            return ""
+        last = decisions[-1]
+        return f"{last.reason}: {last.message} (decided {format_seconds(max(0.0, steady_clock() - last.at))} ago)"

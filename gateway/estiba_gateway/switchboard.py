@@ -88,8 +88,10 @@ class Switchboard:
     def held(self, deployment: str) -> int:
         return len(self._lines.get(deployment, ()))
 
-    def held_total(self) -> int:
-        return sum(len(line) for line in self._lines.values())
+    @property
+    def held_bytes(self) -> int:
+        """Bodies of all held requests together."""
+        return self._held_bytes
 
     def oldest_queued_at(self, deployment: str) -> float | None:
         line = self._lines.get(deployment)

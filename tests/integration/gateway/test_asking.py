@@ -40,7 +40,7 @@ async def test_all_deployments_are_listed_resident_or_not(front: Waterfront, eng
     await front.deploys(a_deployment("a"), a_deployment("b"))
     await front.reports(engine.status())
     await front.state("a", "Ready")
-    listed = (await front.http.get("/v1/models")).json()
+    listed = (await front.http.get("/v1/models")).json()  # Z3: to be absent or asleep is no failure
     assert listed["object"] == "list"
     assert [(m["id"], m["object"], m["state"]) for m in listed["data"]] == [
         ("a", "model", "Ready"),

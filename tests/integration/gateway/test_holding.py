@@ -17,6 +17,7 @@ from .waterfront import DEADLINE_S, Waterfront, a_waterfront, all_of, kicks_sent
 async def test_the_first_request_after_zero_is_held_until_its_model_is_there(
     front: Waterfront, engine: ScriptedEngine
 ) -> None:
+    """Z1: it does not fail at once."""
     asked = front.asks()
     await front.holds(1)
     await front.reports(engine.status())
@@ -37,6 +38,7 @@ async def test_a_request_for_a_ready_model_is_not_held(front: Waterfront, engine
 
 
 async def test_fifty_held_requests_make_one_kick(front: Waterfront, engine: ScriptedEngine) -> None:
+    """Z1: many at once cause one wake."""
     before = await kicks_sent(front.redis)
     asked = [front.asks() for _ in range(50)]
     await front.holds(50)
@@ -49,6 +51,7 @@ async def test_fifty_held_requests_make_one_kick(front: Waterfront, engine: Scri
 
 
 async def test_held_requests_are_released_first_come_first_served(front: Waterfront, engine: ScriptedEngine) -> None:
+    """T1."""
     asked = []
     for n in range(8):
         asked.append(front.asks(content=str(n)))
@@ -61,6 +64,7 @@ async def test_held_requests_are_released_first_come_first_served(front: Waterfr
 async def test_a_request_held_for_as_long_as_allowed_ends_with_503_and_retry_after(
     directory: Path, redis: LocalRedis
 ) -> None:
+    """Z1: nor is it held for ever."""
     async with a_waterfront(directory, redis, hold_s=0.3) as front:
         answer = await front.ask()
     assert answer.status_code == 503

@@ -187,10 +187,11 @@ async def _play(events: list[str], random: Any) -> None:
         await settle()
         assert board.in_flight(A) == len(leases)
         assert board.held(A) == len(tickets)
+        assert board.held_bytes == 10 * len(tickets)
     assert released == sorted(released)
     for task in tickets:
         task.cancel()
     await asyncio.gather(*tickets, return_exceptions=True)
     for lease in leases:
         lease.__exit__()
-    assert (board.in_flight(A), board.held(A), board.held_total()) == (0, 0, 0)
+    assert (board.in_flight(A), board.held(A), board.held_bytes) == (0, 0, 0)
