@@ -151,8 +151,8 @@ class UpProcess:
         known = json.loads((self.state_dir / "up.json").read_bytes())
         return {name: int(identity["pid"]) for name, identity in known.items()}
 
-    def last_words(self) -> str:
+    def last_words(self, lines: int = 4) -> str:
         try:
-            return " | ".join(self.log_file.read_text(errors="replace").strip().splitlines()[-4:])
+            return "\n".join(self.log_file.read_text(errors="replace").strip().splitlines()[-lines:])
         except OSError:
             return "no log"

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from estiba_agent.profiling.result import Validation
 from estiba_scheduler.domain import InstanceSpec, InstanceStatus, ModelProfile, ModelSource, Value
 from estiba_scheduler.prediction import ModelFacts
 
@@ -59,6 +60,8 @@ class JobView(Value):
     total: int = 0
     note: str = ""
     profile: ModelProfile | None = None
+    validation: tuple[Validation, ...] = Field(default=(), description="predictions at residencies not used in the fit")
+    lacks: tuple[str, ...] = Field(default=(), description="what was not measured, and why")
     error: str | None = None
 
 

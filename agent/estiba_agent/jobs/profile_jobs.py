@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from estiba_scheduler.quantities import format_bytes
-
 from estiba_agent.api.bodies import CommandRefused, FactsAnswer, FactsRequest, JobState, JobView, ProfileRequest
 from estiba_agent.engines.control_client import EngineError
 from estiba_agent.models import BadModel
 from estiba_agent.node_report import NodeHardware
-from estiba_agent.profiling import profile_model
+from estiba_agent.profiling import TooLittleMemory, Validation, profile_model
 from estiba_agent.supervisor.process import ENGINE_COMMAND
 from estiba_agent.supervisor.supervisor import NoRoom, Supervisor
 from estiba_scheduler.domain import Device, InstanceSpec, ModelProfile, ProfileKey, Reason
-from estiba_scheduler.prediction import device_bytes, estimate_profile
+from estiba_scheduler.prediction import ModelFacts, device_bytes, estimate_profile
+from estiba_scheduler.quantities import format_bytes
 
 from ..model_facts import ModelFactsDesk
 from .job_engine import ENGINE_DIR, START_DEADLINE_S, JobEngine, JobEngineFailed, start_job_engine
@@ -41,11 +40,14 @@ class Job:
     id: str
     request: ProfileRequest
     key: ProfileKey
+    facts: ModelFacts
     state: JobState = JobState.RUNNING
     done: int = 0
     total: int = 0
     note: str = ""
     profile: ModelProfile | None = None
+    validation: tuple[Validation, ...] = ()
+    lacks: tuple[str, ...] = ()
     error: str | None = None
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -60,6 +62,8 @@ class Job:
             total=self.total,
             note=self.note,
             profile=self.profile,
+            validation=self.validation,
+            lacks=self.lacks,
             error=self.error,
         )
 
@@ -107,7 +111,7 @@ class ProfileJobs:
             if job.state is JobState.RUNNING and job.key == key and job.request.device == request.device:
                 return job.id
         self._require_room(request, found, key, device)
-        job = Job(f"p-{uuid.uuid4().hex[:8]}", request, key)
+        job = Job(f"p-{uuid.uuid4().hex[:8]}", request, key, found.facts)
         self._jobs[job.id] = job
         self._forget_old()
         job.task = asyncio.create_task(self._run(job, device), name=f"profile {request.deployment}")
@@ -140,7 +144,7 @@ class ProfileJobs:
         except asyncio.CancelledError:
             job.state = JobState.FAILED
             job.error = "cancelled; what was measured is kept, and a new job goes on from there"
-        except (BadModel, NoRoom, JobEngineFailed, EngineError, TimeoutError, OSError) as error:
+        except (BadModel, NoRoom, JobEngineFailed, TooLittleMemory, EngineError, TimeoutError, OSError) as error:
             job.state, job.error = JobState.FAILED, str(error) or type(error).__name__
             log.warning("profiling %s failed: %s", job.request.deployment, job.error)
         except Exception as error:
@@ -188,11 +192,13 @@ class ProfileJobs:
                     store_dir=directory,
                     on_progress=progress,
                     cancelled=job.cancelled.is_set,
+                    facts=job.facts,
                 )
             finally:
                 for engine in engines:
                     await asyncio.shield(engine.stop())
-        job.profile, job.state, job.note = result.profile, JobState.DONE, "measured"
+        job.profile, job.validation, job.lacks = result.profile, result.validation, result.lacks
+        job.state, job.note = JobState.DONE, "measured"
         self._on_profile(result.profile)
 
     def _spec(

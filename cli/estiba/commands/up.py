@@ -14,6 +14,7 @@ from estiba_scheduler.policies import POLICIES
 from estiba_scheduler.quantities import parse_bytes
 
 from ..exits import UsageError
+from ..state_dir import cache_dir
 from ..up.settings import UpSettings
 from .deployments import read_deployments
 from .options import Files, State
@@ -39,6 +40,9 @@ def up(
     hold: Annotated[
         float, typer.Option("--hold", min=1, max=3600, help="Seconds a request may wait for its model.")
     ] = 60.0,
+    profile_cache: Annotated[
+        Path | None, typer.Option("--profile-cache", help="Where profiles of this machine are kept between runs.")
+    ] = None,
     measure: Annotated[
         bool, typer.Option("--profile/--no-profile", help="Measure models that no profile is known of, before serving.")
     ] = True,
@@ -63,6 +67,7 @@ def up(
         policy=policy,
         hold_s=hold,
         measure_first=measure,
+        profile_cache=(profile_cache or cache_dir() / "profiles").expanduser().absolute(),
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
     for noisy in ("httpx", "httpcore", "uvicorn", "asyncio"):

@@ -41,6 +41,7 @@ class ModelStanding(Value):
     id: str = Field(description="namespace/name")
     name: str
     uri: str
+    digest: str | None = None
     dtype: str
     priority: int
     state: str = Field(description="of its foremost instance; Absent: none")
@@ -148,6 +149,7 @@ def _model(snapshot: Snapshot, plan: Plan, deployment: Deployment, products: dic
         id=deployment.id,
         name=deployment.name,
         uri=deployment.model.uri,
+        digest=deployment.model.digest,
         dtype=profile.key.dtype if profile else deployment.model.dtype,
         priority=deployment.priority,
         state=foremost.state.value if foremost else ABSENT,

@@ -52,6 +52,8 @@ def _put_to_rest(draft: Draft, standing: Standing, instance: Instance) -> None:
         Reason.IDLE,
         f"{way.words}: idle {span(idle_for)} (idle time {span(limit)}), {_back(way)}; frees "
         f"{size(max(0, instance.spec.budget_bytes - way.device_bytes))}{because}",
+        idle_s=idle_for,
+        idle_after_s=limit,
     )
     draft.say(
         standing.id,
