@@ -17,7 +17,7 @@ from estiba_agent.node_report import NodeHardware
 from estiba_agent.profiling import TooLittleMemory, Validation, profile_model
 from estiba_agent.supervisor.process import ENGINE_COMMAND
 from estiba_agent.supervisor.supervisor import NoRoom, Supervisor
-from estiba_scheduler.domain import Device, InstanceSpec, ModelProfile, ProfileKey, Reason
+from estiba_scheduler.domain import Device, InstanceSpec, ModelProfile, ProfileKey, Reason, Rung
 from estiba_scheduler.prediction import ModelFacts, device_bytes, estimate_profile
 from estiba_scheduler.quantities import format_bytes
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BUDGET_S = 900.0
-QUICK_BUDGET_S = 120.0
+QUICK_STEPS_S = 7.0
+"""A quick look takes a start, a restart from disk, and so long for all the rest."""
 MOST_WAITING = 16
 KEPT_JOBS = 32
 
@@ -187,7 +188,7 @@ class ProfileJobs:
                     device,
                     reading.link_of(device),
                     job.key,
-                    budget_s=QUICK_BUDGET_S if job.request.quick else BUDGET_S,
+                    budget_s=_quick_budget_s(job, device) if job.request.quick else BUDGET_S,
                     quick=job.request.quick,
                     store_dir=directory,
                     on_progress=progress,
@@ -252,3 +253,9 @@ class ProfileJobs:
         over = [job for job in self._jobs.values() if job.state is not JobState.RUNNING]
         for job in over[: max(0, len(self._jobs) - KEPT_JOBS)]:
             del self._jobs[job.id]
+
+
+def _quick_budget_s(job: Job, device: Device) -> float:
+    """Larger models take longer to start, and may take longer to measure."""
+    cold = estimate_profile(job.key, job.facts, device).rung(Rung.COLD)
+    return QUICK_STEPS_S + 2.0 * (cold.seconds_s if cold else 0.0)

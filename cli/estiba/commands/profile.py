@@ -14,7 +14,6 @@ from estiba_scheduler.domain import ModelSource
 
 from ..exits import UsageError
 from ..measuring import Measured, measure_alone, measure_in_up
-from ..profile_report import render
 from ..state_dir import cache_dir
 from ..up_client import UpClient, UpNotRunning
 from .deployments import read_deployments
@@ -68,6 +67,8 @@ def _show(measured: Measured, as_json: bool, console: Console) -> None:
     if as_json:
         typer.echo(measured.model_dump_json(indent=1))
     else:
+        from ..profile_report import render
+
         render(measured.profile, measured.validation, console)
 
 

@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass
 
 from estiba_agent.api.bodies import JobState, JobView
-from estiba_scheduler.domain import Device, InstanceState
+from estiba_scheduler.control import CannotObserve
+from estiba_scheduler.domain import Device, InstanceState, Reason
 from estiba_scheduler.planning.cluster import up as is_up
 
 from ..profile_cache import ProfileCache
@@ -56,7 +57,12 @@ class MeasuringFirst:
         while True:
             try:
                 await self._once()
-            except (AgentUnreachable, AgentRefused) as error:
+            except AgentRefused as error:
+                # The memory of what was just stopped is seen free a moment later.
+                level = logging.DEBUG if error.reason == Reason.INSUFFICIENT_MEMORY else logging.WARNING
+                log.log(level, "nothing can be measured now: %s", error)
+                await asyncio.sleep(LOOK_S)
+            except (AgentUnreachable, CannotObserve) as error:
                 log.warning("nothing can be measured now: %s", error)
                 await asyncio.sleep(1.0)
             await asyncio.sleep(LOOK_S)
