@@ -21,8 +21,9 @@ class Effort:
     least_steps: int = 4
     most_steps: int = 8
     warmup: int = 1
-    repetitions: int = 1
-    """Of putting to sleep and waking, at each level."""
+    sleep1_repetitions: int = 1
+    sleep2_repetitions: int = 1
+    """Of putting to sleep and waking."""
     bare_wakes: bool = False
     """One more wake without its canary, which tells moving bytes from everything else."""
     starts: int = 1
@@ -31,14 +32,16 @@ class Effort:
     long_context_tokens: int = 128
 
 
-QUICK = Effort(repetitions=2)
+QUICK = Effort(least_steps=3, sleep1_repetitions=2)
 FULL = Effort(
     refined=3,
     rounds=2,
     held_out=3,
-    knot_s=0.9,
-    most_steps=12,
-    repetitions=3,
+    least_steps=3,
+    knot_s=0.7,
+    most_steps=10,
+    sleep1_repetitions=3,
+    sleep2_repetitions=2,
     bare_wakes=True,
     starts=2,
     batch=8,

@@ -105,12 +105,10 @@ async def _measure(bench: Bench, book: RecordBook, effort: Effort, cells: Cells,
     levels = await bench.levels()
     grid = even_grid(levels, effort.residencies)
     top, lowest = grid[-1], grid[0]
-    rungs = (Rung.SLEEP1, Rung.SLEEP2)
     side = _side_cells(cells, top, lowest, effort)
     refined = min(effort.refined, len(levels) - len(grid))
-    progress.expect(
-        len(grid) + refined + len(side) + 2 * (effort.repetitions + effort.bare_wakes) + 2 * effort.starts - 1
-    )
+    turns = _further_turns(effort)
+    progress.expect(len(grid) + refined + len(side) + 2 + len(turns) + 2 * effort.bare_wakes + 2 * effort.starts - 1)
 
     # The two ends first: with them alone the curve can be predicted. Then the cheapest rung, then the rest.
     for level in dict.fromkeys((top, lowest, *reversed(grid))):
@@ -124,11 +122,10 @@ async def _measure(bench: Bench, book: RecordBook, effort: Effort, cells: Cells,
     held_out = left_out(levels, measured, effort.held_out)
     await _further_rounds(bench, effort, cells, measured, held_out, progress)
 
-    for repetition in range(1, effort.repetitions):
-        for rung in rungs:
-            await bench.put_away(rung, repetition, top)
+    for rung, repetition in turns:
+        await bench.put_away(rung, repetition, top)
     if effort.bare_wakes:
-        for rung in rungs:
+        for rung in (Rung.SLEEP1, Rung.SLEEP2):
             await bench.put_away(rung, 0, top, bare=True)
     await _starts(bench, book, effort)
 
@@ -176,6 +173,13 @@ async def _further_rounds(
     for number in rounds:
         for level in sweep if number % 2 else reversed(sweep):
             await bench.time_steps(Cell(level, 1, cells.context_tokens, number, held_out=level in held_out))
+
+
+def _further_turns(effort: Effort) -> list[tuple[Rung, int]]:
+    """Repetitions on the ladder beyond the first, the rungs in turn."""
+    turns = [(Rung.SLEEP1, n) for n in range(1, effort.sleep1_repetitions)]
+    turns += [(Rung.SLEEP2, n) for n in range(1, effort.sleep2_repetitions)]
+    return sorted(turns, key=lambda turn: turn[1])
 
 
 async def _starts(bench: Bench, book: RecordBook, effort: Effort) -> None:
