@@ -69,7 +69,7 @@ def _show(measured: Measured, as_json: bool, console: Console) -> None:
     else:
         from ..profile_report import render
 
-        render(measured.profile, measured.validation, console)
+        render(measured.profile, measured.validation, console, measured.lacks)
 
 
 def _source(model: str, files: list[Path] | None, dtype: str, context: int, batch: int) -> ModelSource | None:

@@ -62,7 +62,7 @@ class ScriptedMeasuring:
             raise self.error
         await self.go_on.wait()
         await engine.stop()
-        return SimpleNamespace(profile=a_profile())
+        return SimpleNamespace(profile=a_profile(), validation=(), lacks=())
 
 
 class Bench:
