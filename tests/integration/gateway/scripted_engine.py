@@ -38,7 +38,8 @@ class Exchange:
 
     async def head(self, status: int, headers: dict[str, str]) -> None:
         told = {"x-estiba-engine": self.engine.instance, "connection": "close", **headers}
-        lines = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in told.items()), "", ""]
+        named = (f"{name}: {value}" for name, value in told.items() if value)
+        lines = [f"HTTP/1.1 {status} Scripted", *named, "", ""]
         await self.put("\r\n".join(lines).encode())
 
     async def whole(self, status: int, document: object, headers: dict[str, str] | None = None) -> None:
@@ -179,7 +180,8 @@ async def hand_back(exchange: Exchange) -> None:
 
 
 async def wrong_engine(exchange: Exchange) -> None:
-    await exchange.whole(421, {"error": {"message": "another engine"}}, {"x-estiba-engine": "b-9"})
+    """An engine that checks who is meant."""
+    await exchange.whole(421, {"error": {"message": "another engine"}}, {"x-estiba-engine": ""})
 
 
 async def answer_of_another(exchange: Exchange) -> None:

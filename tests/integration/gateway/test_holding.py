@@ -195,6 +195,19 @@ async def test_the_store_may_die_while_requests_are_held(front: Waterfront, engi
     assert (await held).status_code == 200
 
 
+async def test_a_wake_that_could_not_be_told_is_told_once_the_store_is_back(front: Waterfront) -> None:
+    await front.redis.stop()
+    asked = front.asks()
+    await front.holds(1)
+    await front.redis.start()
+
+    async def told() -> bool:
+        return await kicks_sent(front.redis) > 0
+
+    await until_async(told, DEADLINE_S, "the control loop is woken")
+    asked.cancel()
+
+
 async def test_without_a_store_a_ready_model_is_served_and_a_held_request_still_ends(
     directory: Path, redis: LocalRedis, engine: ScriptedEngine
 ) -> None:

@@ -107,8 +107,10 @@ async def test_time_that_was_held_counts_over_every_hold() -> None:
     assert board.oldest_queued_at(A) == clock.now - 50
     again.cancel()
     ticket.held_s = 60.0
+    refused = await waits(board, ticket)
+    assert refused.done()
     with pytest.raises(Refusal, match="within 60"):
-        await board.lease(ticket)
+        await refused
 
 
 async def test_who_is_handed_back_has_a_place_though_the_line_is_full() -> None:
