@@ -99,6 +99,7 @@ class ProfileJobs:
         waiting = sum(job.state is JobState.RUNNING for job in self._jobs.values())
         if waiting >= MOST_WAITING:
             raise CommandRefused(429, "TooManyJobs", f"{waiting} jobs run or wait already; wait for one, or cancel it")
+        await self._supervisor.look_again()
         device = self._device(request.device)
         found = await self._facts.answer(FactsRequest(model=request.model))
         key = ProfileKey(

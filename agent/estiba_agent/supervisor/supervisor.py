@@ -140,12 +140,17 @@ class Supervisor:
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._guests[owner] = admitted
         try:
+            await self.look_again()  # what left a moment ago is not held against the guest
             self.feed(events.GuestWanted(owner, device, budget_bytes))
             await admitted
             yield lambda: self.feed(events.GuestStarted(owner))
         finally:
             self._guests.pop(owner, None)
             self.feed(events.GuestGone(owner))
+
+    async def look_again(self) -> None:
+        """Read the devices now, not with the next round."""
+        await self._look()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
