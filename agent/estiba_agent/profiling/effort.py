@@ -15,6 +15,8 @@ class Effort:
     """Further residencies, put where the curve bends."""
     rounds: int = 1
     """Times that every residency is visited: what disturbs the machine for a while then hits not one knot alone."""
+    again: int = 0
+    """Further visits to residencies whose steps were spread too far: something disturbed them."""
     held_out: int = 0
     """Residencies that are measured to check the prediction, and kept out of the fit."""
     knot_s: float = 0.6
@@ -36,6 +38,7 @@ QUICK = Effort(least_steps=3, sleep1_repetitions=2)
 FULL = Effort(
     refined=3,
     rounds=2,
+    again=3,
     held_out=3,
     least_steps=3,
     knot_s=0.7,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,7 @@ from estiba_scheduler.prediction import ModelFacts, estimate_profile
 from estiba_scheduler.quantities import format_seconds
 
 from .allowance import Cells, before_the_start
-from .assembly import assemble
+from .assembly import Middle, assemble
 from .bench import Bench, Cell, Instruments
 from .effort import FULL, QUICK, Effort
 from .engine_face import StartEngine
@@ -26,6 +27,9 @@ from .result import ProfilingResult
 from .validation import validate
 
 log = logging.getLogger(__name__)
+
+DISTURBED = 0.12
+"""Half of the inter-quartile range of a knot's steps, as a part of their median."""
 
 
 def resident_set_bytes(pid: int) -> int | None:
@@ -110,17 +114,24 @@ async def _measure(bench: Bench, book: RecordBook, effort: Effort, cells: Cells,
     turns = _further_turns(effort)
     progress.expect(len(grid) + refined + len(side) + 2 + len(turns) + 2 * effort.bare_wakes + 2 * effort.starts - 1)
 
-    # The two ends first: with them alone the curve can be predicted. Then the cheapest rung, then the rest.
-    for level in dict.fromkeys((top, lowest, *reversed(grid))):
+    # What decides most comes first: the ends and the middle give the curve, then one of each kind.
+    first, further = dict.fromkeys((top, lowest, grid[len(grid) // 2])), reversed(grid)
+    for level in first:
         await bench.time_steps(Cell(level, 1, cells.context_tokens))
     await bench.put_away(Rung.SLEEP1, 0, top)
-    for cell in side:
+    for cell in side[:1]:
         await bench.time_steps(cell)
     await bench.put_away(Rung.SLEEP2, 0, top)
+    for level in (level for level in further if level not in first):
+        await bench.time_steps(Cell(level, 1, cells.context_tokens))
+    for cell in side[1:]:
+        await bench.time_steps(cell)
 
     measured = await _refine(bench, grid, levels, refined, cells, progress)
     held_out = left_out(levels, measured, effort.held_out)
     await _further_rounds(bench, effort, cells, measured, held_out, progress)
+
+    await _disturbed_again(bench, book, effort, cells, held_out, progress)
 
     for rung, repetition in turns:
         await bench.put_away(rung, repetition, top)
@@ -173,6 +184,34 @@ async def _further_rounds(
     for number in rounds:
         for level in sweep if number % 2 else reversed(sweep):
             await bench.time_steps(Cell(level, 1, cells.context_tokens, number, held_out=level in held_out))
+
+
+async def _disturbed_again(
+    bench: Bench, book: RecordBook, effort: Effort, cells: Cells, held_out: tuple[int, ...], progress: Progress
+) -> None:
+    for _ in range(effort.again):
+        found = most_disturbed(book.all(Stepped), cells.context_tokens)
+        if found is None:
+            return
+        level, rounds = found
+        progress.expect(1)
+        await bench.time_steps(Cell(level, 1, cells.context_tokens, rounds, held_out=level in held_out))
+
+
+def most_disturbed(records: Sequence[Stepped], context_tokens: int) -> tuple[int, int] | None:
+    """The residency whose single steps spread furthest of their median, too far to be let be, and its next round."""
+    cells: dict[int, list[Stepped]] = defaultdict(list)
+    for record in records:
+        if (record.measurement.batch, record.measurement.context_tokens) == (1, context_tokens):
+            cells[record.asked_bytes].append(record)
+    spreads = {}
+    for level, seen in cells.items():
+        middle = Middle.of([step for record in seen for step in record.measurement.step_s])
+        spreads[level] = middle.spread_s / middle.seconds
+    if not spreads or max(spreads.values()) <= DISTURBED:
+        return None
+    level = max(spreads, key=lambda at: (spreads[at], at))
+    return level, 1 + max(record.round for record in cells[level])
 
 
 def _further_turns(effort: Effort) -> list[tuple[Rung, int]]:
