@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,6 +27,8 @@ MODELS = (ASSISTANT, HALF, BATCH)
 CAPITAL = "What is the capital of France?"
 ESSAY = "Tell me a long story about a ship and its cargo."
 PROFILING_S = 60.0
+PLAIN_WIDTH = 150
+"""Of the tables where nobody's terminal sets a width (a file, a pipe, CI)."""
 IDLE_TOLERANCE_S = 5.0
 """A loop that looks once a second, and a drain, come on top of the idle time."""
 
@@ -35,7 +38,7 @@ class Story:
         self._up = up
         self._examples = examples
         self._device = device
-        self._console = Console()
+        self._console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
         self._answers: list[tuple[str, Answer]] = []
 
     async def tell(self) -> None:
@@ -126,6 +129,7 @@ class Story:
             cost is not None and (instead is None or cost <= instead),
             f"{victim} was chosen by cost: {cost:.3g}" + ("" if instead is None else f", the next best {instead:.3g}"),
         )
+        await self._up.until(lambda v: self._one(v, victim).state != "Ready", f"{victim} yields")
         sleeper = asyncio.create_task(self._ask(victim, CAPITAL, "for the sleeper"))
         ran, kept, held, *others = await asyncio.gather(running, keep, sleeper, *burst)
         self._check(ran.ok and kept.ok, "what the victim was running has finished")

@@ -16,8 +16,8 @@ LONGEST_QUEUE_S = 600.0
 """A link that is said to be busy for longer than that has a stamp of another boot."""
 SPIN_S = 0.0002
 GAP_S = 0.005
-"""Whoever comes back within that time of its last transfer goes on where that ended: in between it copied the bytes, and
-that is the transfer. Without this every chunk would take its time twice, on the link and in the copy."""
+"""Whoever comes back within that time of its last transfer goes on where that ended: in between it copied the bytes,
+and that is the transfer. Without this every chunk would take its time twice, on the link and in the copy."""
 STAMP = struct.Struct("<d")
 
 

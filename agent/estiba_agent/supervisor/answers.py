@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from estiba_scheduler.quantities import format_seconds
-
 from estiba_agent.engines.wire import EngineState
 from estiba_scheduler.domain import Reason
+from estiba_scheduler.quantities import format_seconds
 
 from .course import Fail, Restart, Step
 from .diagnosis import of_words

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from estiba_scheduler.quantities import format_bytes
-
 from estiba_agent.engines.wire import EngineState
+from estiba_scheduler.quantities import format_bytes
 
 TOLERANCE_SHARE = 0.02
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from estiba_scheduler.quantities import format_bytes
-
 from estiba_scheduler.domain import Reason
+from estiba_scheduler.quantities import format_bytes
 
 from .events import DeviceSeen
 from .supervised import Note, Supervised

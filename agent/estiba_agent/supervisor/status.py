@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from estiba_scheduler.quantities import format_seconds
-
 from estiba_scheduler.domain import InstanceState, InstanceStatus, Reason
+from estiba_scheduler.quantities import format_seconds
 
 from .room import Room
 from .supervised import Note, Supervised

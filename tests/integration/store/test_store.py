@@ -60,9 +60,7 @@ async def test_a_deleted_instance_is_gone_and_may_be_deleted_again(store: Store)
     assert await store.instances() == []
 
 
-async def test_a_node_without_heartbeat_is_gone_and_its_name_too(
-    store: Store, redis_server: LocalRedis
-) -> None:
+async def test_a_node_without_heartbeat_is_gone_and_its_name_too(store: Store, redis_server: LocalRedis) -> None:
     await store.put_node(a_node(), ttl_s=0.05)
 
     async def gone() -> bool:
