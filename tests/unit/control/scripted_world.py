@@ -40,6 +40,7 @@ class ScriptedWorld:
         self.forgotten: list[str] = []
         self.decisions: list[Decision] = []
         self.looks = 0
+        self.looks_in_vain = 0
         self.between: Callable[[], None] | None = None
         """Called after the first look of each pass: what happens while the plan is made."""
 
@@ -48,6 +49,7 @@ class ScriptedWorld:
 
     async def observe(self) -> Observed:
         if self.away:
+            self.looks_in_vain += 1
             raise CannotObserve("the agent does not answer")
         seen = Observed(
             nodes=tuple(n.model_copy(update={"reported_at": self.now}) for n in self.nodes),
