@@ -78,7 +78,8 @@ class InstanceEntry(Part):
     state: InstanceState = InstanceState.READY
     resident: float = Field(default=1.0, ge=0, le=1)
     kv: Bytes = 0
-    idle_seconds: float = Field(default=0.0, ge=0)
+    idle_seconds: float = Field(default=0.0, ge=0, description="since its last request")
+    state_seconds: float | None = Field(default=None, ge=0, description="in this state; without it, idleSeconds")
     in_flight: int = Field(default=0, ge=0)
 
 
@@ -233,6 +234,7 @@ class _Reading:
         desired = DesiredState.RUNNING if awake else DesiredState(entry.state.value)
         name = f"{deployment.name}-{number}"
         seen = self._now - entry.idle_seconds
+        since = self._now - (entry.idle_seconds if entry.state_seconds is None else entry.state_seconds)
         return Instance(
             spec=InstanceSpec(
                 id=name,
@@ -260,9 +262,9 @@ class _Reading:
                 device_bytes=held,
                 kv_bytes=entry.kv if awake else 0,
                 in_flight=entry.in_flight,
-                first_ready_at=seen,
+                first_ready_at=since,
                 last_request_at=seen,
-                state_since=seen,
+                state_since=since,
                 reported_at=self._now,
             ),
         )

@@ -55,7 +55,18 @@ def decision_table(decisions: Sequence[Decision], title: str = "") -> Table:
 
 def _models(models: Sequence[ModelStanding]) -> Table:
     table = _table(
-        "MODEL", "STATE", "RESIDENT", "TPOT", "WAKE", "PRIORITY", "QUEUED", "RUNNING", "PROFILE", "REASON", "WHY"
+        "MODEL",
+        "STATE",
+        "RESIDENT",
+        "TPOT",
+        "WAKE",
+        "IDLE AFTER",
+        "PRIORITY",
+        "QUEUED",
+        "RUNNING",
+        "PROFILE",
+        "REASON",
+        "WHY",
     )
     for model in models:
         table.add_row(
@@ -64,6 +75,7 @@ def _models(models: Sequence[ModelStanding]) -> Table:
             _share(model.resident_fraction),
             _tpot(model.tpot_s, model.predicted_tpot_s, model.profile),
             _seconds(model.wake_s, model.profile),
+            _seconds(model.idle_after_s, model.profile),
             str(model.priority),
             str(model.queued),
             str(model.in_flight),
@@ -72,7 +84,7 @@ def _models(models: Sequence[ModelStanding]) -> Table:
             model.message,
         )
     if not models:
-        table.add_row("none yet: estiba apply -f FILE", *[""] * 10)
+        table.add_row("none yet: estiba apply -f FILE", *[""] * 11)
     return table
 
 

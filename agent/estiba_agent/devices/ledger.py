@@ -25,7 +25,8 @@ from .out_of_memory import DeviceOutOfMemory
 
 log = logging.getLogger(__name__)
 
-SAME_START_S = 0.02
+SAME_START_S = 2.0
+"""The kernel tells a start by the wall clock, which may be set meanwhile; nobody reuses a pid as fast as that."""
 ENTRY = ".held"
 
 

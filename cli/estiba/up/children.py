@@ -11,8 +11,10 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
+from pydantic import TypeAdapter
 
 from estiba_agent.supervisor.process import write_atomically
 
@@ -24,6 +26,8 @@ SETTLED_S = 30.0
 """A process that ran for so long starts again at once when it dies."""
 END_PATIENCE_S = 15.0
 POLL_S = 0.05
+SAME_START_S = 2.0
+"""The kernel tells a start by the wall clock, which may be set meanwhile."""
 LOG_LIMIT_BYTES = 8 * 1024 * 1024
 
 
@@ -129,7 +133,7 @@ def remember(file: Path, children: Sequence[Child]) -> None:
 async def end_left_over(file: Path) -> None:
     """End what an earlier `up` started and could not end. A pid that another process has by now is left alone."""
     try:
-        known = json.loads(file.read_bytes())
+        known = TypeAdapter(dict[str, Any]).validate_json(file.read_bytes())
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
@@ -139,7 +143,7 @@ async def end_left_over(file: Path) -> None:
     for name, identity in known.items():
         try:
             process = psutil.Process(int(identity["pid"]))
-            if abs(process.create_time() - float(identity["started_at"])) > 0.01 or process.pid == os.getpid():
+            if abs(process.create_time() - float(identity["started_at"])) > SAME_START_S or process.pid == os.getpid():
                 continue
             log.warning("ending %s (pid %d), left over from an earlier run", name, process.pid)
             process.terminate()

@@ -20,6 +20,7 @@ from estiba_scheduler.domain import (
     Snapshot,
     Value,
 )
+from estiba_scheduler.planning.standing import idle_after_s
 from estiba_scheduler.prediction import wake_s
 
 ABSENT = "Absent"
@@ -52,7 +53,7 @@ class ModelStanding(Value):
     wake_s: float | None = Field(
         default=None, description="predicted seconds to serve again from where it is, or would go"
     )
-    idle_after_s: float | None = None
+    idle_after_s: float | None = Field(default=None, description="it is put away after so long without a request")
     queued: int = 0
     in_flight: int = 0
     requests_total: int = 0
@@ -158,6 +159,7 @@ def _model(snapshot: Snapshot, plan: Plan, deployment: Deployment, products: dic
         tpot_s=status.tpot_s if status else None,
         predicted_tpot_s=verdict.predicted_tpot_s if verdict else None,
         wake_s=back_s if back_s is not None else (verdict.wake_s if verdict else None),
+        idle_after_s=None if deployment.min_replicas else idle_after_s(deployment, profile),
         queued=demand.queued if demand else 0,
         in_flight=max(demand.in_flight if demand else 0, sum(i.status.in_flight for i in instances if i.status)),
         requests_total=demand.requests_total if demand else 0,

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
-from yaml.events import AliasEvent
+from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 from yaml.nodes import MappingNode, Node
 
 from .complaints import problems_of
@@ -19,6 +19,7 @@ LARGEST_BYTES = 1024 * 1024
 MOST_DOCUMENTS = 256
 MOST_ALIASES = 64
 """Far more than anybody writes, far fewer than a document needs that grows without end."""
+DEEPEST = 32
 
 
 class BadDocuments(Exception):
@@ -75,8 +76,8 @@ def _texts(path: Path, problems: list[str]) -> Iterator[tuple[str, str]]:
 def _documents(name: str, text: str, problems: list[str]) -> Iterator[tuple[str, Any]]:
     """Each document with its place, `List`s taken apart."""
     try:
-        if sum(isinstance(event, AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)) > MOST_ALIASES:
-            problems.append(f"{name}: more than {MOST_ALIASES} YAML aliases; write them out")
+        if (problem := _grows_without_end(text)) is not None:
+            problems.append(f"{name}: {problem}")
             return
         nodes = list(yaml.compose_all(text, yaml.SafeLoader))
         _refuse_double_keys(name, nodes, problems)
@@ -101,6 +102,19 @@ def _documents(name: str, text: str, problems: list[str]) -> Iterator[tuple[str,
                 problems.append(f"{name}: more than {MOST_DOCUMENTS} documents; split it")
                 return
             yield f"{name}: document {number} (line {line})", inner
+
+
+def _grows_without_end(text: str) -> str | None:
+    """Read piece by piece, so that it ends at the first piece too much. Raises yaml.YAMLError."""
+    aliases = depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        aliases += isinstance(event, AliasEvent)
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if aliases > MOST_ALIASES:
+            return f"more than {MOST_ALIASES} YAML aliases; write them out"
+        if depth > DEEPEST:
+            return f"nested more than {DEEPEST} levels deep; a {KIND} has no more than 5"
+    return None
 
 
 def _deployment(where: str, item: Any, problems: list[str]) -> ModelDeployment | None:

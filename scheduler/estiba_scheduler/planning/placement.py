@@ -190,7 +190,7 @@ def _carry_out(draft: Draft, standing: Standing, scenario: Scenario) -> None:
 def _compared(scenario: Scenario) -> str:
     """What was weighed, in weighted seconds over the horizon."""
     if scenario.instead is None:
-        return ""
+        return f"; costs {scenario.cost:.1f} weighted s, and nobody else could yield enough"
     others = sorted({n.name for n, _ in (*scenario.instead.put_away, *scenario.instead.shrunk)})
     return f"; costs {scenario.cost:.1f} weighted s, {names(others)} instead {scenario.instead.cost:.1f}"
 

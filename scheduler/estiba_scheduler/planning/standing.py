@@ -142,7 +142,7 @@ def standing_of(cluster: Cluster, deployment: Deployment, remembered_busy_at: fl
         queued=demand.queued,
         in_flight=in_flight,
         last_busy_at=min(now, max(known)) if known else None,
-        idle_after_s=_idle_after(deployment, profile),
+        idle_after_s=idle_after_s(deployment, profile),
         active_s=_derived_idle(deployment, profile) or MINIMUM_IDLE_S,
         waiting_since=_waiting_since(demand, deployment, now),
         patience_s=_patience(deployment, profile),
@@ -150,7 +150,8 @@ def standing_of(cluster: Cluster, deployment: Deployment, remembered_busy_at: fl
     )
 
 
-def _idle_after(deployment: Deployment, profile: ModelProfile | None) -> float | None:
+def idle_after_s(deployment: Deployment, profile: ModelProfile | None) -> float | None:
+    """Seconds without a request after which it is put away. None: never, or nothing is known to derive it from."""
     if deployment.policies.idle is IdleMode.NEVER:
         return None
     if deployment.policies.idle_s is not None:

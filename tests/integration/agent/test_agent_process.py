@@ -57,8 +57,12 @@ async def test_a_real_engine_serves_sleeps_outlives_the_agent_wakes_and_goes(sho
         assert list(agent.series("estiba_instance_state", 'state="Ready"').values()) == [1]
         assert agent.series("estiba_actuation_seconds", 'path="start"')
         assert chat(status.url) == 200
-        (device,) = agent.get("/v1/devices").json()["devices"]
-        assert device["memory_bytes"] - device["free_bytes"] == status.device_bytes
+
+        def held() -> bool:
+            (device,) = agent.get("/v1/devices").json()["devices"]
+            return bool(device["memory_bytes"] - device["free_bytes"] == status.device_bytes)
+
+        until(held, START_S, "the device holds what the engine holds, once its last step is over")
 
         small = a_spec(generation=2, resident_bytes=0, budget_bytes=60 * MIB)
         agent.want(small)
@@ -125,7 +129,8 @@ async def test_engines_outlive_a_terminated_agent_and_go_with_a_shutdown(agent: 
     assert agent.engines() == [status.identity.pid]
     agent.again()
     agent.up()
-    assert agent.status().state is READY
+    again = agent.status()
+    assert (again.state, again.message, again.identity) == (READY, status.message, status.identity), agent.story()
     assert agent.command("POST", "/v1/shutdown").status_code == 202
     assert agent.exit_code() == 0
     assert agent.engines() == []
