@@ -32,6 +32,8 @@ STYLES = {
 def status_tables(view: StatusView) -> RenderableType:
     parts: list[RenderableType] = [Text(f"problem: {problem}", style="bold red") for problem in view.problems]
     parts += [_models(view.models), _instances(view.instances)]
+    if view.models or view.instances:
+        parts.append(_whys(view))
     parts += [_device(device, view.instances) for device in view.devices]
     parts += [
         Text(f"measuring {job.deployment} on {job.device}: {job.done} of {job.total}, {job.note}")
@@ -55,18 +57,7 @@ def decision_table(decisions: Sequence[Decision], title: str = "") -> Table:
 
 def _models(models: Sequence[ModelStanding]) -> Table:
     table = _table(
-        "MODEL",
-        "STATE",
-        "RESIDENT",
-        "TPOT",
-        "WAKE",
-        "IDLE AFTER",
-        "PRIORITY",
-        "QUEUED",
-        "RUNNING",
-        "PROFILE",
-        "REASON",
-        "WHY",
+        "MODEL", "STATE", "RESIDENT", "TPOT", "WAKE", "IDLE AFTER", "PRIORITY", "QUEUED", "RUNNING", "PROFILE"
     )
     for model in models:
         table.add_row(
@@ -80,18 +71,14 @@ def _models(models: Sequence[ModelStanding]) -> Table:
             str(model.queued),
             str(model.in_flight),
             str(model.profile or NOTHING),
-            model.reason,
-            model.message,
         )
     if not models:
-        table.add_row("none yet: estiba apply -f FILE", *[""] * 11)
+        table.add_row("none yet: estiba apply -f FILE", *[""] * 9)
     return table
 
 
 def _instances(instances: Sequence[InstanceStanding]) -> Table:
-    table = _table(
-        "INSTANCE", "DEVICE", "STATE", "RESIDENT", "DEVICE MEMORY", "HOST MEMORY", "KV", "WAKE", "PRIORITY", "WHY"
-    )
+    table = _table("INSTANCE", "DEVICE", "STATE", "RESIDENT", "ON DEVICE", "ON HOST", "KV", "WAKE", "PRIORITY")
     for standing in instances:
         spec, status = standing.spec, standing.status
         state = status.state.value if status else InstanceState.PENDING.value
@@ -105,10 +92,23 @@ def _instances(instances: Sequence[InstanceStanding]) -> Table:
             f"{format_bytes(status.kv_used_bytes)} of {format_bytes(status.kv_bytes)}" if status else NOTHING,
             format_seconds(standing.wake_s) if standing.wake_s is not None else NOTHING,
             str(standing.priority),
-            (status.message if status and status.message else spec.message) or NOTHING,
         )
     if not instances:
-        table.add_row("none", *[""] * 9)
+        table.add_row("none", *[""] * 8)
+    return table
+
+
+def _whys(view: StatusView) -> Table:
+    """Sentences have a table of their own, where a narrow terminal can fold them."""
+    table = _table("OF", "REASON", "WHY")
+    for model in view.models:
+        table.add_row(_short(model.id), model.reason, model.message)
+    for standing in view.instances:
+        status = standing.status
+        if status and status.message:
+            table.add_row(standing.spec.id, status.reason, status.message)
+        else:
+            table.add_row(standing.spec.id, standing.spec.reason, standing.spec.message)
     return table
 
 
@@ -123,9 +123,9 @@ def _device(device: Device, instances: Sequence[InstanceStanding]) -> Text:
 
 def _table(*columns: str, title: str = "") -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, title_justify="left")
-    for number, column in enumerate(columns):
-        last = number == len(columns) - 1
-        table.add_column(column, no_wrap=not last, overflow="fold" if last else "ellipsis")
+    for column in columns:
+        sentence = column.startswith("WHY")
+        table.add_column(column, no_wrap=not sentence, overflow="fold" if sentence else "ellipsis")
     return table
 
 

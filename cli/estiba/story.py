@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable
 from pathlib import Path
-
-from rich.console import Console
 
 from estiba_agent.devices import DeviceLedger
 from estiba_scheduler.domain import ActionKind, InstanceState, ModelProfile, Reason, Rung
@@ -19,6 +16,7 @@ from .chat_probe import Answer, chat
 from .exits import CommandError
 from .status_report import decision_table, status_tables
 from .story_table import request_table
+from .terminal import console
 from .up.status_view import ModelStanding, StatusView
 from .up_process import UpProcess
 
@@ -27,8 +25,6 @@ MODELS = (ASSISTANT, HALF, BATCH)
 CAPITAL = "What is the capital of France?"
 ESSAY = "Tell me a long story about a ship and its cargo."
 PROFILING_S = 60.0
-PLAIN_WIDTH = 150
-"""Of the tables where nobody's terminal sets a width (a file, a pipe, CI)."""
 IDLE_TOLERANCE_S = 5.0
 """A loop that looks once a second, and a drain, come on top of the idle time."""
 
@@ -38,7 +34,7 @@ class Story:
         self._up = up
         self._examples = examples
         self._device = device
-        self._console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
+        self._console = console()
         self._answers: list[tuple[str, Answer]] = []
 
     async def tell(self) -> None:

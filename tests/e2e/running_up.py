@@ -47,8 +47,15 @@ def write(file: Path, *documents: dict[str, Any]) -> Path:
 class RunningUp(UpProcess):
     """An `estiba up` for tests. Models are planned by estimates unless `measure`."""
 
-    def __init__(self, directory: Path, file: Path | None = None, measure: bool = False, *options: str) -> None:
-        arguments = ["--device", DEVICE, "--port", "0", "--profile-cache", str(directory / "cache"), *options]
+    def __init__(
+        self,
+        directory: Path,
+        file: Path | None = None,
+        *options: str,
+        measure: bool = False,
+        device: str = DEVICE,
+    ) -> None:
+        arguments = ["--device", device, "--port", "0", "--profile-cache", str(directory / "cache"), *options]
         arguments += ["-f", str(file)] if file else []
         arguments += [] if measure else ["--no-profile"]
         super().__init__(directory / "s", arguments, directory / "up.log")

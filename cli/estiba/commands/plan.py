@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from estiba_scheduler.policies import by_name
 
 from ..exits import UsageError
 from ..plan_report import plan_as_json, render_plan
 from ..plan_state import BadPlanState, load_plan_state
+from ..terminal import console as wide
 from .options import AsJson
 
 
@@ -35,4 +35,4 @@ def plan_files(
     if as_json:
         typer.echo(json.dumps(plan_as_json(plan), indent=1))
     else:
-        render_plan(snapshot, plan, Console())
+        render_plan(snapshot, plan, wide())

@@ -15,6 +15,7 @@ from estiba_scheduler.domain import ModelSource
 from ..exits import UsageError
 from ..measuring import Measured, measure_alone, measure_in_up
 from ..state_dir import cache_dir
+from ..terminal import console as wide
 from ..up_client import UpClient, UpNotRunning
 from .deployments import read_deployments
 from .options import AsJson, Files, State
@@ -46,7 +47,7 @@ def profile(
 
     Interrupt it when you like: what was measured is kept, and the next call goes on from there.
     """
-    console = Console(stderr=as_json)
+    console = wide(stderr=as_json)
     source = _source(model, files, dtype, context, batch)
     if device is None and source is None:
         with UpClient(state) as up:

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.live import Live
 
 from estiba_scheduler.domain import Snapshot
@@ -15,6 +14,7 @@ from estiba_scheduler.store import Decision
 
 from ..exits import CommandError
 from ..status_report import decision_table, status_tables
+from ..terminal import console as wide
 from ..up.status_view import StatusView
 from ..up_client import UpClient
 from .options import AsJson, State
@@ -39,7 +39,7 @@ def status(
     if json:
         typer.echo(view.model_dump_json(indent=1))
     else:
-        Console().print(status_tables(view))
+        wide().print(status_tables(view))
 
 
 def top(
@@ -48,7 +48,7 @@ def top(
     count: Annotated[int, typer.Option("--count", min=0, help="Looks before it ends; 0: until Ctrl-C.")] = 0,
 ) -> None:
     """The same as `status`, live."""
-    console = Console()
+    console = wide()
     with UpClient(state) as up, Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         looks = 0
         while True:
@@ -77,7 +77,7 @@ def explain(
         for decision in decisions:
             typer.echo(decision.model_dump_json())
         return
-    console = Console()
+    console = wide()
     for problem in answer["problems"]:
         console.print(f"problem: {problem}", style="bold red", markup=False)
     if not decisions:
