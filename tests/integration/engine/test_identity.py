@@ -35,7 +35,9 @@ async def test_a_command_for_another_boot_of_the_engine_is_not_carried_out(engin
 
 
 @pytest.mark.parametrize("wrong", [{"pid": 1}, {"started_at": 1.0}, {"model_digest": "another"}])
-async def test_an_answer_from_another_process_is_not_trusted(engine: RunningEngine, wrong: dict[str, object]) -> None:
+async def test_s4_an_answer_from_another_process_is_not_trusted(
+    engine: RunningEngine, wrong: dict[str, object]
+) -> None:
     async with engine.control(engine.identity(**wrong)) as control:
         with pytest.raises(WrongEngine):
             await control.identity()

@@ -19,7 +19,7 @@ from .running_engine import BUDGET_BYTES, DEADLINE_S, DEVICE_BYTES, KV_BYTES, Ru
 from .test_serving import asking, busy, idle, text_of
 
 
-async def test_sleep_while_a_request_runs_is_refused_and_after_a_drain_it_sleeps(engine: RunningEngine) -> None:
+async def test_s2_sleep_while_a_request_runs_is_refused_and_after_a_drain_it_sleeps(engine: RunningEngine) -> None:
     """S2."""
     async with await engine.http() as http, engine.control() as control:
         running = asyncio.create_task(text_of(http, asking(400)))

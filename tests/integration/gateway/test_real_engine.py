@@ -122,7 +122,7 @@ async def test_requests_that_a_draining_engine_hands_back_are_answered_when_it_r
     assert {answer.headers["x-estiba-met-state"] for answer in answers} == {"Ready"}
 
 
-async def test_an_engine_of_another_instance_on_a_reused_port_does_not_answer(
+async def test_s4_an_engine_of_another_instance_on_a_reused_port_does_not_answer(
     front: Waterfront, tiny_engine: RunningEngine
 ) -> None:
     """S4: it serves a model of the same name, and is not the one that was meant."""

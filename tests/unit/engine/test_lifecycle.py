@@ -69,7 +69,7 @@ def test_a_drain_lets_what_runs_finish_and_hands_back_what_waits(engine: Arrange
     assert reply.result(0).phase is EnginePhase.DRAINED
 
 
-def test_a_request_that_arrives_while_it_drains_or_sleeps_is_handed_back(engine: Arranged) -> None:
+def test_s2_a_request_that_arrives_while_it_drains_or_sleeps_is_handed_back(engine: Arranged) -> None:
     engine.ask("endless", max_tokens=50)
     engine.run(steps=1)
     drain(engine)

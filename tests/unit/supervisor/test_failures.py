@@ -16,7 +16,7 @@ from .scripted_node import ScriptedNode, a_spec
 RUNNING, ASLEEP1, ASLEEP2, EVICTED = DesiredState
 
 
-def test_an_engine_that_is_never_ready_fails_at_its_own_deadline_with_its_last_lines() -> None:
+def test_s5_an_engine_that_is_never_ready_fails_at_its_own_deadline_with_its_last_lines() -> None:
     """S5, Z5: the deadline is the spec's, not a fixed one."""
     node = ScriptedNode()
     node.want(a_spec(start_deadline_s=400))
@@ -105,7 +105,7 @@ def test_a_failed_instance_is_evicted_or_started_anew_as_wanted() -> None:
     assert node.status().state is InstanceState.EVICTED
 
 
-def test_a_silent_engine_loses_its_route_and_is_killed_at_last() -> None:
+def test_z4_a_silent_engine_loses_its_route_and_is_killed_at_last() -> None:
     """Z4: ready follows what is seen."""
     node = ScriptedNode()
     node.ready()
@@ -120,7 +120,7 @@ def test_a_silent_engine_loses_its_route_and_is_killed_at_last() -> None:
     assert "stop" not in node.asked()
 
 
-def test_an_engine_that_is_loaded_but_does_not_serve_is_not_ready() -> None:
+def test_z4_an_engine_that_is_loaded_but_does_not_serve_is_not_ready() -> None:
     """Z4."""
     node = ScriptedNode()
     node.want(a_spec())
@@ -175,7 +175,7 @@ def test_a_drain_that_can_t_be_asked_for_does_not_keep_an_eviction() -> None:
     assert node.asked() == ["drain", "stop"]
 
 
-def test_an_evicted_engine_that_answers_nothing_is_ended_all_the_same() -> None:
+def test_s6_an_evicted_engine_that_answers_nothing_is_ended_all_the_same() -> None:
     node = ScriptedNode()
     node.ready()
     node.engines["a-1"].silent = True
