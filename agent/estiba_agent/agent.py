@@ -18,6 +18,7 @@ from .api.bodies import (
     InstanceView,
     JobStarted,
     JobView,
+    NodeView,
     ProfileRequest,
 )
 from .api.commands import command_app
@@ -205,6 +206,11 @@ class Agent:
 
     def instances(self) -> list[InstanceView]:
         return [InstanceView(spec=spec, status=status) for spec, status in self._supervisor.instances()]
+
+    async def observed(self) -> NodeView:
+        views = tuple(self.instances())
+        await self._supervisor.look_again()
+        return NodeView(node=self.node(), instances=views)
 
     def profiles(self) -> list[ModelProfile]:
         return self._copies.all()

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from estiba_agent.profiling.result import Validation
-from estiba_scheduler.domain import InstanceSpec, InstanceStatus, ModelProfile, ModelSource, Value
+from estiba_scheduler.domain import InstanceSpec, InstanceStatus, ModelProfile, ModelSource, Node, Value
 from estiba_scheduler.prediction import ModelFacts
 
 
@@ -16,6 +16,13 @@ class InstanceView(Value):
 
     spec: InstanceSpec
     status: InstanceStatus
+
+
+class NodeView(Value):
+    """All that one look at the machine tells: instances first, then devices, so that memory given back is seen free."""
+
+    node: Node | None = Field(default=None, description="None before the devices were read for the first time")
+    instances: tuple[InstanceView, ...] = ()
 
 
 class FactsRequest(Value):

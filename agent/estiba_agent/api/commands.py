@@ -18,6 +18,7 @@ from .bodies import (
     InstanceView,
     JobStarted,
     JobView,
+    NodeView,
     ProfileRequest,
 )
 from .refusals import answer_in_kind
@@ -29,6 +30,7 @@ class Commands(Protocol):
     async def want(self, spec: InstanceSpec) -> InstanceStatus: ...
     async def forget(self, instance: str) -> None: ...
     def instances(self) -> list[InstanceView]: ...
+    async def observed(self) -> NodeView: ...
     async def model_facts(self, request: FactsRequest) -> FactsAnswer: ...
     async def profile(self, request: ProfileRequest) -> JobStarted: ...
     def job(self, job: str) -> JobView: ...
@@ -50,6 +52,11 @@ def command_app(commands: Commands) -> FastAPI:
     @app.get("/v1/instances")
     async def instances() -> list[InstanceView]:
         return commands.instances()
+
+    @app.get("/v1/observed")
+    async def observed() -> NodeView:
+        """Instances and devices of the same moment; the devices are read for it."""
+        return await commands.observed()
 
     @app.get("/v1/instances/{instance}/story")
     async def story(instance: str) -> list[str]:

@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from estiba_agent.api.bodies import FactsAnswer, InstanceView, JobStarted, JobView
+from estiba_agent.api.bodies import FactsAnswer, JobStarted, JobView, NodeView
 from estiba_scheduler.domain import InstanceSpec, InstanceStatus, ModelSource
 
 V = TypeVar("V")
 
-INSTANCES = TypeAdapter(list[InstanceView])
 FACTS_TIMEOUT_S = 900.0
 """A model may be converted, or made, before it can be described."""
 
@@ -43,8 +42,8 @@ class AgentClient:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def instances(self) -> list[InstanceView]:
-        return _read(INSTANCES, await self._ask("GET", "/v1/instances"))
+    async def observed(self) -> NodeView:
+        return _read(TypeAdapter(NodeView), await self._ask("GET", "/v1/observed"))
 
     async def want(self, spec: InstanceSpec) -> InstanceStatus:
         answer = await self._ask("PUT", f"/v1/instances/{spec.id}", json=spec.model_dump(mode="json"))

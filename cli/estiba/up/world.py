@@ -1,4 +1,4 @@
-"""The one machine as the loop sees and moves it: instances from the agent, demand and profiles from the store."""
+"""The one machine as the loop sees and moves it: what runs from the agent, demand and profiles from the store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def profile_key(entry: Entry, product: str) -> ProfileKey | None:
 
 
 class MachineObserver:
-    """Without its agent nothing is decided; without the store, the last nodes and profiles stand, and that is said."""
+    """Without its agent nothing is decided; without the store, the last profiles stand, and that is said."""
 
     def __init__(self, agent: AgentClient, store: Store, book: DeploymentBook) -> None:
         self._agent = agent
@@ -62,19 +62,19 @@ class MachineObserver:
 
     async def observe(self) -> Observed:
         try:
-            views = await self._agent.instances()
+            seen = await self._agent.observed()
         except (AgentUnreachable, AgentRefused) as error:
             raise CannotObserve(str(error)) from error
+        if seen.node is not None:
+            self._nodes = (seen.node,)
         problems: list[str] = []
         try:
-            nodes, demand, profiles, set_aside = await asyncio.gather(
-                self._store.nodes(), self._store.demand(), self._store.profiles(), self._store.quarantined()
+            demand, profiles, set_aside = await asyncio.gather(
+                self._store.demand(), self._store.profiles(), self._store.quarantined()
             )
             problems += [
                 f"the store has a document that can't be read: {where}: {why}" for where, why in set_aside.items()
             ]
-            if nodes:  # a store that came back empty is told anew within a heartbeat
-                self._nodes = tuple(nodes)
             self._demand, self._demand_at = demand, time.monotonic()
             # Measured profiles are facts: a store that lost them does not unmake them.
             self._profiles |= {str(profile.key): profile for profile in profiles}
@@ -82,15 +82,12 @@ class MachineObserver:
             problems.append(f"{error}; going on with what was seen last")
             if time.monotonic() - self._demand_at > DEMAND_HOLDS_S:
                 self._demand = {}
-        now = time.time()
-        # The agent answered just now: its node is there, whether or not the store could carry its heartbeat.
-        here = tuple(node.model_copy(update={"reported_at": now}) for node in self._nodes)
         return Observed(
-            nodes=here,
+            nodes=self._nodes,
             deployments=self._book.deployments(),
-            instances=tuple(Instance(spec=view.spec, status=view.status) for view in views),
+            instances=tuple(Instance(spec=view.spec, status=view.status) for view in seen.instances),
             demand=self._demand,
-            profiles={entry.deployment.id: self._known(entry, here) for entry in self._book.entries()},
+            profiles={entry.deployment.id: self._known(entry, self._nodes) for entry in self._book.entries()},
             profiling=self.unmeasured,
             problems=tuple(problems),
         )

@@ -1,4 +1,4 @@
-"""observe -> snapshot -> plan -> re-check -> act, about once a second and whenever somebody kicks."""
+"""observe -> snapshot -> plan -> re-check -> act: about once a second, and at once where somebody kicks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from .recheck import Recheck
 log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
+IN_TRANSIT_S = 0.2
+"""The next look while something is on its way: what waits for its room is not to wait for a whole period, too."""
 LEAST_GAP_S = 0.05
 """Kicks closer together than that are one."""
 EFFECT_DEADLINE_S = 10.0
@@ -36,6 +38,7 @@ class ControlLoop:
         clock: Callable[[], float],
         new_id: Callable[[str], str] | None = None,
         period_s: float = PERIOD_S,
+        in_transit_s: float = IN_TRANSIT_S,
         effect_deadline_s: float = EFFECT_DEADLINE_S,
     ) -> None:
         self._observer = observer
@@ -44,6 +47,7 @@ class ControlLoop:
         self._clock = clock
         self._new_id = new_id or (lambda name: f"{name}-{secrets.token_hex(2)}")
         self._period_s = period_s
+        self._in_transit_s = in_transit_s
         self._effect_deadline_s = effect_deadline_s
         self._memory = PlannerMemory()
         self._kicked = asyncio.Event()
@@ -102,6 +106,8 @@ class ControlLoop:
 
     async def _until_due(self) -> None:
         wait_s = self._period_s
+        if self.plan.actions or any(not instance.settled for instance in self.snapshot.instances):
+            wait_s = min(wait_s, self._in_transit_s)
         if self.plan.next_pass_s is not None:
             wait_s = min(wait_s, max(LEAST_GAP_S, self.plan.next_pass_s))
         await asyncio.sleep(LEAST_GAP_S)

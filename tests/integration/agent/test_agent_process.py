@@ -59,8 +59,10 @@ async def test_a_real_engine_serves_sleeps_outlives_the_agent_wakes_and_goes(sho
         assert chat(status.url) == 200
 
         def held() -> bool:
-            (device,) = agent.get("/v1/devices").json()["devices"]
-            return bool(device["memory_bytes"] - device["free_bytes"] == status.device_bytes)
+            seen = agent.command("GET", "/v1/observed").json()
+            (device,) = seen["node"]["devices"]
+            ours = sum(view["status"]["device_bytes"] for view in seen["instances"])
+            return bool(device["memory_bytes"] - device["free_bytes"] == ours == status.device_bytes)
 
         until(held, START_S, "the device holds what the engine holds, once its last step is over")
 

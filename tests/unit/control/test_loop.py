@@ -250,3 +250,19 @@ async def test_a_new_loop_starts_nothing_twice() -> None:
 
 async def _is(value: bool) -> bool:
     return value
+
+
+async def test_while_something_is_on_its_way_the_next_look_comes_quickly() -> None:
+    world = ScriptedWorld()
+    world.deployments = [a_deployment("a")]
+    world.instances = [an_instance("a", InstanceState.STARTING, settled_generation=2)]
+    loop = a_loop(world, decider(), period_s=3600, in_transit_s=0.01)
+    task = asyncio.create_task(loop.run())
+    await until_async(lambda: _is(loop.passes >= 3), 10)
+    world.instances = [an_instance("a")]
+    await until_async(lambda: _is(loop.snapshot.instances[0].settled), 10)
+    seen = loop.passes
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert loop.passes - seen <= 1
+    task.cancel()
