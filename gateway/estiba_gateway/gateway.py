@@ -77,6 +77,7 @@ class Gateway:
             cut=self._cut,
             explain=self._explain,
             on_wrong_engine=self._watch.refresh,
+            look_again=self._watch.look_again,
             clock=steady_clock,
         )
         self._api = GatewayApi(self._board, self._watch, self._metrics, generation, steady_clock)

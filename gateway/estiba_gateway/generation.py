@@ -12,6 +12,8 @@ import httpx
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from estiba_scheduler.domain import Deployment
+
 from .demand_meter import DemandMeter, Usage
 from .engine_call import BrokeOff, NotTaken, Why, asked, body_of, parts_of, passed_back
 from .event_stream import EventTooLong, PassingEvents, usage_in
@@ -50,9 +52,11 @@ class Generation:
         cut: asyncio.Event,
         explain: Callable[[str], Awaitable[str]],
         on_wrong_engine: Callable[[], None],
+        look_again: Callable[[], Awaitable[bool]],
         clock: Callable[[], float],
     ) -> None:
-        """`cut`: once set, what still runs ends with an error. `explain`: why a model isn't served, "" if unknown."""
+        """`cut`: once set, what still runs ends with an error. `explain`: why a model isn't served, "" if unknown.
+        `look_again`: wait for a fresh table; False where there is none."""
         self._board = board
         self._meter = meter
         self._metrics = metrics
@@ -62,6 +66,7 @@ class Generation:
         self._cut = cut
         self._explain = explain
         self._on_wrong_engine = on_wrong_engine
+        self._look_again = look_again
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,7 +116,7 @@ class Generation:
             await asyncio.gather(working, gone, cut, return_exceptions=True)
 
     async def _serve(self, request: Request, body: Asked, reply: Reply, handled: _Handled) -> None:
-        deployment = self._board.find(body.model)
+        deployment = await self._find(body.model)
         handled.deployment = deployment.id
         self._meter.arrived(deployment.id, self._clock())
         handled.ticket = ticket = self._board.arrive(deployment.id, len(body.raw))
@@ -136,6 +141,15 @@ class Generation:
         message = f"{MOST_TRIES} times an engine of {ticket.deployment} did not take the request"
         retry_after_s = self._board.retry_after_s(ticket.deployment)
         raise Refusal(503, Code.MODEL_NOT_READY, message, retry_after_s=retry_after_s)
+
+    async def _find(self, model: str) -> Deployment:
+        """A model that was applied a moment ago is there, although the table may not know it yet."""
+        try:
+            return self._board.find(model)
+        except Refusal as refusal:
+            if refusal.code is not Code.MODEL_NOT_FOUND or not await self._look_again():
+                raise
+        return self._board.find(model)
 
     async def _lease(self, ticket: Ticket, reply: Reply) -> Lease:
         try:

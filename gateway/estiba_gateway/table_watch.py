@@ -14,6 +14,10 @@ from .route_table import RouteTable
 
 log = logging.getLogger(__name__)
 
+LEAST_GAP_S = 0.05
+"""Between two readings, however often somebody asks for one."""
+LOOK_AGAIN_S = 1.0
+
 
 class TableWatch:
     """`see` gets every table that was read, `tick` is called every period whether the store answers or not."""
@@ -33,6 +37,7 @@ class TableWatch:
         self._tick = tick
         self._guard = LossGuard()
         self._now = asyncio.Event()
+        self._waiting: list[asyncio.Future[bool]] = []
         self.read_at: float | None = None
         self.reachable = False
         self.pulse_at = clock()
@@ -40,6 +45,17 @@ class TableWatch:
     def refresh(self) -> None:
         """Read the store now instead of at the next period."""
         self._now.set()
+
+    async def look_again(self) -> bool:
+        """Wait for a table whose reading begins after this call. False: the store did not answer in time."""
+        read: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append(read)
+        self.refresh()
+        try:
+            async with asyncio.timeout(LOOK_AGAIN_S):
+                return await read
+        except TimeoutError:
+            return False
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -51,12 +67,17 @@ class TableWatch:
     async def _poll(self) -> None:
         while True:
             self._now.clear()
+            waiting, self._waiting = self._waiting, []
             try:
                 await self._read()
             except StoreUnavailable as error:
                 if self.reachable or self.read_at is None:
                     log.warning("the last known table stays in force: %s", error)
                 self.reachable = False
+            for read in waiting:
+                if not read.done():
+                    read.set_result(self.reachable)
+            await asyncio.sleep(LEAST_GAP_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._every_s):
                     await self._now.wait()

@@ -89,10 +89,8 @@ async def test_redis(up: RunningUp) -> None:
 
 async def test_the_gateway(directory: Path) -> None:
     """Running requests end in a broken connection, not in silence; the next gateway has the same port."""
-    port = a_free_port()
-    up = RunningUp(
-        directory, write(directory / "a.yaml", a_document("a", replicas={"min": 1})), False, "--port", str(port)
-    )
+    file = write(directory / "a.yaml", a_document("a", replicas={"min": 1}))
+    up = RunningUp(directory, file, "--port", str(a_free_port()))
     up.start()
     try:
         await up.answers()

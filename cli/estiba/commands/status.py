@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import datetime
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.live import Live
 
 from estiba_scheduler.domain import Snapshot
@@ -48,7 +50,8 @@ def top(
     count: Annotated[int, typer.Option("--count", min=0, help="Looks before it ends; 0: until Ctrl-C.")] = 0,
 ) -> None:
     """The same as `status`, live."""
-    console = wide()
+    # A live screen has the terminal's own width; lines that wrap would tear it.
+    console = Console() if sys.stdout.isatty() else wide()
     with UpClient(state) as up, Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         looks = 0
         while True:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from estiba_scheduler.store import LocalRedis
 from tests.builders import a_deployment
 
 from .scripted_engine import ScriptedEngine
-from .waterfront import CHAT, Waterfront, asking
+from .waterfront import CHAT, Waterfront, a_waterfront, asking
 
 
 async def test_a_model_that_is_not_there_is_not_found(front: Waterfront) -> None:
@@ -15,6 +18,22 @@ async def test_a_model_that_is_not_there_is_not_found(front: Waterfront) -> None
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (404, "model_not_found", "model")
     assert await front.series('estiba_gateway_requests_total{model="",outcome="unknown_model"}') == 1
+
+
+async def test_a_model_that_was_applied_a_moment_ago_is_there(directory: Path, redis: LocalRedis) -> None:
+    """The table is read every two seconds here; nobody has to wait for that."""
+    async with a_waterfront(directory, redis, poll_s=2, hold_s=0.2) as front:
+        for name in ("b", "c", "d"):
+            await front.store.put_deployments([a_deployment("a"), a_deployment(name)])
+            answer = await front.ask(name)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "model_not_ready"), name
+
+
+async def test_with_the_store_away_an_unknown_model_is_not_found_within_a_moment(
+    front: Waterfront, redis: LocalRedis
+) -> None:
+    await redis.stop()
+    assert (await front.ask("nobody")).json()["error"]["code"] == "model_not_found"
 
 
 async def test_a_body_that_is_not_json_is_refused_in_openai_s_form(front: Waterfront) -> None:
