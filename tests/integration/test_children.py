@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from estiba.up.children import Child, end_left_over, remember
+from estiba_agent.process_start import started_at_s
 from tests.waiting import until
 
 STAYS = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(600)"]
@@ -65,7 +66,7 @@ def test_the_next_up_ends_what_a_killed_one_left_and_nothing_else(tmp_path: Path
     other = subprocess.Popen(STAYS, stdout=subprocess.DEVNULL)
     try:
         known = {
-            "agent": {"pid": left.pid, "started_at": psutil.Process(left.pid).create_time()},
+            "agent": {"pid": left.pid, "started_at": started_at_s(left.pid)},
             "reused pid": {"pid": other.pid, "started_at": 1.0},
             "gone": {"pid": 2**22 - 1, "started_at": 1.0},
             "torn": {"pid": "x"},

@@ -19,14 +19,13 @@ from pathlib import Path
 
 import psutil
 
+from estiba_agent.process_start import same_start, started_at_s
 from estiba_scheduler.quantities import format_bytes
 
 from .out_of_memory import DeviceOutOfMemory
 
 log = logging.getLogger(__name__)
 
-SAME_START_S = 2.0
-"""The kernel tells a start by the wall clock, which may be set meanwhile; nobody reuses a pid as fast as that."""
 ENTRY = ".held"
 
 
@@ -130,7 +129,7 @@ class DeviceAccount:
         self._peak = 0
         self._file = ledger.file_of(owner)
         self._turn = threading.RLock()
-        self._started_at = psutil.Process().create_time()
+        self._started_at = started_at_s(os.getpid())
         with ledger.locked():
             self._write(0)
 
@@ -208,9 +207,7 @@ class DeviceAccount:
 
 def _lives(pid: int, started_at: float) -> bool:
     try:
-        process = psutil.Process(pid)
-        same = abs(process.create_time() - started_at) < SAME_START_S
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        return same_start(pid, started_at) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 import httpx
 from pydantic import ValidationError
 
+from estiba_agent.process_start import SAME_S
 from estiba_scheduler.domain import ProcessIdentity, Value
 
 from .wire import (
@@ -29,8 +30,6 @@ from .wire import (
 QUICK_S = 5.0
 TRANSITION_S = 300.0
 MEASURE_S = 600.0
-START_TIME_TOLERANCE_S = 2.0
-"""The kernel's start time of a process is derived from the boot time, which moves when the clock is set."""
 
 T = TypeVar("T", bound=Value)
 
@@ -89,7 +88,7 @@ class EngineControl:
         expect = self.expect
         if expect is None:
             return identity
-        if expect.started_at and abs(identity.started_at - expect.started_at) > START_TIME_TOLERANCE_S:
+        if expect.started_at and abs(identity.started_at - expect.started_at) > SAME_S:
             raise WrongEngine(
                 f"{self.socket}: process {identity.pid} started at {identity.started_at:.2f}, "
                 f"the one meant at {expect.started_at:.2f}"

@@ -15,13 +15,12 @@ from pathlib import Path
 import psutil
 
 from estiba_agent.engines.wire import EngineLaunch
+from estiba_agent.process_start import same_start, started_at_s
 from estiba_scheduler.domain import ProcessIdentity
 
 log = logging.getLogger(__name__)
 
 ENGINE_COMMAND = (sys.executable, "-m", "estiba_agent.engines.torch")
-START_TIME_TOLERANCE_S = 2.0
-"""The kernel tells start times relative to the boot, whose wall-clock time moves when the clock is set."""
 TAIL_LINES = 20
 TAIL_BYTES = 16 * 1024
 LINE_LIMIT = 500
@@ -117,7 +116,7 @@ def find_started_with(launch_file: Path, command: Sequence[str] = ENGINE_COMMAND
         with contextlib.suppress(psutil.Error):
             line = process.cmdline()
             if line[1:] == arguments and process.status() != psutil.STATUS_ZOMBIE:
-                return EngineProcess(ProcessIdentity(pid=process.pid, started_at=process.create_time()))
+                return EngineProcess(ProcessIdentity(pid=process.pid, started_at=started_at_s(process.pid)))
     return None
 
 
@@ -149,17 +148,16 @@ def write_atomically(path: Path, text: str) -> None:
 
 def _started_at(pid: int) -> float:
     try:
-        return psutil.Process(pid).create_time()
+        return started_at_s(pid)
     except psutil.Error:
         return 0.0  # gone already: its exit is seen at the next look
 
 
 def _alive(identity: ProcessIdentity) -> bool:
     try:
-        process = psutil.Process(identity.pid)
-        if abs(process.create_time() - identity.started_at) > START_TIME_TOLERANCE_S:
+        if not same_start(identity.pid, identity.started_at):
             return False
-        return process.status() != psutil.STATUS_ZOMBIE
+        return psutil.Process(identity.pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

@@ -186,7 +186,7 @@ def remembered(record: InstanceRecord, alive: bool, now: float) -> Supervised:
         spec=record.spec,
         wanted_at=now,
         identity=identity,
-        began_at=identity.started_at if identity else 0.0,
+        began_at=record.state_since if identity else 0.0,
         seen_at=now,
         unseen=alive,
         applied=record.applied if alive else None,

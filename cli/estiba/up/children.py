@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 from pydantic import TypeAdapter
 
+from estiba_agent.process_start import same_start, started_at_s
 from estiba_agent.supervisor.process import write_atomically
 
 log = logging.getLogger(__name__)
@@ -26,8 +27,6 @@ SETTLED_S = 30.0
 """A process that ran for so long starts again at once when it dies."""
 END_PATIENCE_S = 15.0
 POLL_S = 0.05
-SAME_START_S = 2.0
-"""The kernel tells a start by the wall clock, which may be set meanwhile."""
 LOG_LIMIT_BYTES = 8 * 1024 * 1024
 
 
@@ -126,7 +125,7 @@ def remember(file: Path, children: Sequence[Child]) -> None:
     for child in children:
         if child.pid is not None and child.running:
             with contextlib.suppress(psutil.NoSuchProcess):
-                known[child.name] = {"pid": child.pid, "started_at": psutil.Process(child.pid).create_time()}
+                known[child.name] = {"pid": child.pid, "started_at": started_at_s(child.pid)}
     write_atomically(file, json.dumps(known))
 
 
@@ -143,7 +142,7 @@ async def end_left_over(file: Path) -> None:
     for name, identity in known.items():
         try:
             process = psutil.Process(int(identity["pid"]))
-            if abs(process.create_time() - float(identity["started_at"])) > SAME_START_S or process.pid == os.getpid():
+            if not same_start(process.pid, float(identity["started_at"])) or process.pid == os.getpid():
                 continue
             log.warning("ending %s (pid %d), left over from an earlier run", name, process.pid)
             process.terminate()

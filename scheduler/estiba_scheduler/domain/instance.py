@@ -55,7 +55,7 @@ class InstanceSpec(Value):
 
 class ProcessIdentity(Value):
     pid: int
-    started_at: float = Field(description="process start time as the kernel tells it")
+    started_at: float = Field(description="seconds from the boot to the process's start, as the kernel tells")
     model_digest: str = ""
     boot_id: str = Field(default="", description="random per engine process")
 

@@ -26,13 +26,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import psutil
+from estiba_agent.process_start import started_at_s
 
 LAUNCH_FILE = Path(sys.argv[1])
 LAUNCH = json.loads(LAUNCH_FILE.read_text())
 SCRIPT_FILE = LAUNCH_FILE.with_name("script.json")
 BOOT_ID = uuid.uuid4().hex
-STARTED_AT = psutil.Process().create_time()
+STARTED_AT = started_at_s(os.getpid())
 WEIGHT_BYTES = 1000
 
 

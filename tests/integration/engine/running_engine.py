@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 from openai import AsyncOpenAI
 
 from estiba_agent.devices import DeviceLedger
 from estiba_agent.engines.control_client import EngineControl, EngineUnreachable
 from estiba_agent.engines.wire import EngineLaunch, EnginePhase, EngineState, WakeRequest
+from estiba_agent.process_start import started_at_s
 from estiba_scheduler.domain import ModelSource, ProcessIdentity
 from tests.waiting import until, until_async
 
@@ -108,8 +108,7 @@ class RunningEngine:
         )
 
     def identity(self, **changes: Any) -> ProcessIdentity:
-        process = psutil.Process(self.process.pid)
-        return ProcessIdentity(**{"pid": process.pid, "started_at": process.create_time(), **changes})
+        return ProcessIdentity(**{"pid": self.process.pid, "started_at": started_at_s(self.process.pid), **changes})
 
     def story(self) -> str:
         """What the engine wrote."""

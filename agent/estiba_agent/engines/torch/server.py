@@ -8,14 +8,16 @@ import logging
 import os
 import signal
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import uvicorn
 from starlette.types import ASGIApp
+
+from estiba_agent.process_start import age_s, started_at_s
 
 from ..wire import EngineLaunch, EnginePhase, Identity
 from . import ENGINE, engine_version
@@ -55,11 +57,11 @@ class EngineProcess:
         """Opens both sockets. Raises OSError where one can't be had, ValueError for a path that is too long."""
         self._launch = launch
         self._boot_id = uuid.uuid4().hex
-        self._started_at = psutil.Process().create_time()
+        self._started_at = started_at_s(os.getpid())
         self._tcp = _loopback_socket()
         self.url = f"http://127.0.0.1:{self._tcp.getsockname()[1]}"
         self._unix = _private_unix_socket(launch.control_socket)
-        self._engine = engine or EngineLoop(launch, self.url, _load, self._started_at)
+        self._engine = engine or EngineLoop(launch, self.url, _load, time.time() - age_s(os.getpid()))
         self._asked_at: float | None = None
         self._stop_asked = asyncio.Event()
         self._cut = asyncio.Event()
