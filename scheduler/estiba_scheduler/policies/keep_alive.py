@@ -127,10 +127,12 @@ def _make_room(draft: Draft, standing: Standing, candidate: Candidate, fit: Fit)
 
 
 def _may_go(draft: Draft, waiting: Standing, instance: Instance) -> bool:
+    """First come, first served: who has waited longer for a model that is loaded by now is not sent away again."""
     standing = draft.standings.get(instance.spec.deployment)
     return (
         standing is not None
         and standing.id != waiting.id
+        and not (standing.queued and standing.waiting_since < waiting.waiting_since)
         and standing.deployment.policies.preemption is not PreemptionMode.NEVER
         and serving(instance)
         and instance.id not in draft.acted

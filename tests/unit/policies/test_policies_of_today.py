@@ -6,7 +6,7 @@ import pytest
 
 from estiba_scheduler.domain import ActionKind, InstanceState
 from estiba_scheduler.policies import by_name
-from tests.builders import NOW, a_deployment, a_device, a_node
+from tests.builders import NOW, a_demand, a_deployment, a_device, a_node, a_snapshot, an_instance
 from tests.obedient_agent import ObedientCluster
 
 SWITCHES = (ActionKind.START, ActionKind.EVICT)
@@ -93,3 +93,16 @@ def test_a_pinned_model_is_not_evicted_by_them_either(policy: str) -> None:
 def test_an_unknown_policy_is_named_with_those_that_exist() -> None:
     with pytest.raises(ValueError, match="estiba, lru, fit"):
         by_name("best")
+
+
+@pytest.mark.parametrize(("waited", "evicted"), [(5.0, False), (3.0, True)], ids=["came earlier", "came later"])
+@pytest.mark.parametrize("policy", ["lru", "fit"])
+def test_a_model_that_was_just_loaded_serves_who_came_earlier_before_it_is_evicted(
+    policy: str, waited: float, evicted: bool
+) -> None:
+    """It is ready, and the gateway has not passed its requests on yet."""
+    deployments = [a_deployment(name, policies={"offload": "Never"}) for name in "ab"]
+    demand = [a_demand("a", waits=waited), a_demand("b", waits=4.0)]
+    snapshot = a_snapshot(deployments, [an_instance("a")], demand, nodes=[a_node([a_device(memory_mib=600)])])
+    decided = by_name(policy)(snapshot, NOW)
+    assert [a.deployment for a in decided.actions if a.kind is ActionKind.EVICT] == ["default/a"] * evicted
