@@ -1,10 +1,10 @@
 # The few commands. `make demo` and `make test` set up what they need by themselves.
 PY := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit lint format bench clean
+.PHONY: help setup demo test unit lint format bench crds controlplane clean
 
 help:           ## this list
-	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 setup:          ## make .venv (once)
 	@scripts/setup.sh
@@ -31,6 +31,12 @@ format: setup   ## let ruff rewrite the files
 
 bench: setup    ## Estiba against what users have today, on this machine
 	@$(PY) bench/one_machine.py
+
+crds: setup     ## write crds/ anew from the types
+	@$(PY) -m estiba_operator.crds
+
+controlplane: setup  ## an API server to play with, until Ctrl-C
+	@$(PY) -m tests.controlplane
 
 clean:          ## remove .venv and caches inside the checkout
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

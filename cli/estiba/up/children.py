@@ -110,13 +110,21 @@ class Child:
         return True
 
     def last_line(self) -> str:
+        lines = self._last_lines()
+        return lines[-1][:500] if lines else "no word in its log"
+
+    def last_trouble(self) -> str:
+        """The last warning or error in its log's end; its last line where there is none."""
+        troubles = [line for line in self._last_lines() if " ERROR " in line or " WARNING " in line]
+        return troubles[-1][:500] if troubles else self.last_line()
+
+    def _last_lines(self) -> list[str]:
         try:
             with self.log_file.open("rb") as file:
                 file.seek(max(0, self.log_file.stat().st_size - 4096))
-                lines = file.read().decode(errors="replace").strip().splitlines()
+                return file.read().decode(errors="replace").strip().splitlines()
         except OSError:
-            return "no log"
-        return lines[-1][:500] if lines else "no word in its log"
+            return ["no log"]
 
 
 def remember(file: Path, children: Sequence[Child]) -> None:

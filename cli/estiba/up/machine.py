@@ -124,11 +124,14 @@ class Machine:
         await self._tell_deployments()
 
     async def _agent_answers(self) -> bool:
-        """It answers, and its devices are read and told."""
+        """It answers, and its devices are read and told. Raises CommandError when there are none."""
         try:
             await self._observer.observe()
         except CannotObserve:
             return False
+        if self._observer.found_none:
+            wanted = ", ".join(self._settings.devices)
+            raise CommandError(f"no device was found for {wanted}: {self._processes.agent.last_trouble()}")
         return bool(self._observer.devices)
 
     async def _work(self) -> None:

@@ -93,6 +93,11 @@ class MachineObserver:
         )
 
     @property
+    def found_none(self) -> bool:
+        """The devices were looked for, and there are none."""
+        return bool(self._nodes) and not self.devices
+
+    @property
     def devices(self) -> tuple[Device, ...]:
         """As last seen."""
         return tuple(device for node in self._nodes for device in node.devices)

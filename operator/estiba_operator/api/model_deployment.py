@@ -17,8 +17,9 @@ from estiba_scheduler.domain import (
     PreemptionMode,
 )
 
+from .metadata import ObjectMetadata
 from .quantity import Bytes
-from .resource import Part
+from .resource import Part, rule
 
 API_VERSION = "estiba.dev/v1alpha1"
 KIND = "ModelDeployment"
@@ -30,16 +31,11 @@ LATER = ("hf", "s3", "pvc")
 Text = Annotated[str, StringConstraints(max_length=253)]
 
 
-class Metadata(Part):
-    """As in every Kubernetes object; what a server adds is tolerated."""
-
-    model_config = ConfigDict(extra="ignore")
+class Metadata(ObjectMetadata):
+    """As in every Kubernetes object, with a name that clients can call a model by."""
 
     name: str = Field(description="At most 40 lower-case letters, digits and '-'; clients call the model by it.")
     namespace: str = Field(default="default", description="Namespace of the deployment.")
-    labels: dict[Text, Text] = Field(default_factory=dict, description="Labels, for people and selectors.")
-    annotations: dict[Text, str] = Field(default_factory=dict, description="Annotations, for tools.")
-    generation: int = Field(default=1, ge=1, description="Counts changes of the spec; set by the server.")
 
     @field_validator("name", "namespace")
     @classmethod
@@ -53,6 +49,18 @@ class Metadata(Part):
 
 class Model(Part):
     """Which weights."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    f"self.uri.matches('^({'|'.join(SCHEMES)})://')",
+                    "models of this kind are not known; write one of " + ", ".join(f"{s}://..." for s in SCHEMES),
+                    fieldPath=".uri",
+                )
+            ]
+        }
+    )
 
     uri: Annotated[str, StringConstraints(min_length=1, max_length=2048)] = Field(
         description="file:///folder or file:///file.gguf, package://PACKAGE/FILE, random://ARCHITECTURE?hidden=...&layers=..."
@@ -85,6 +93,12 @@ class Engine(Part):
 class Replicas(Part):
     """How many may serve at once."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [rule("self.min <= self.max", "min is above max; raise max or lower min")]
+        }
+    )
+
     min: int = Field(default=0, ge=0, le=64, description="Kept awake whatever the demand.")
     max: int = Field(default=1, ge=0, le=64, description="0: suspended, nothing is served.")
 
@@ -105,6 +119,17 @@ class ObjectivesSpec(Part):
 
 class Offload(Part):
     """Whether weights may leave the device while the model serves."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    "self.mode != 'Never' || !has(self.maxSlowdown) || self.maxSlowdown == 1.0",
+                    "mode Never and maxSlowdown contradict each other; leave one out",
+                )
+            ]
+        }
+    )
 
     mode: OffloadMode = Field(default=OffloadMode.AUTO, description="Auto: by what was measured. Never: not at all.")
     max_slowdown: float | None = Field(

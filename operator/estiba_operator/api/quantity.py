@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from estiba_scheduler.quantities import parse_bytes
 
@@ -17,5 +17,13 @@ def _plain(count: int) -> str:
     return str(count)
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), PlainSerializer(_plain, return_type=str)]
+PATTERN = r"^[0-9]+(\.[0-9]+)?(([KkMGT]i?)?[Bb]?)$"
+"""What the API server takes. Files may also be written with a space before the unit."""
+
+Bytes = Annotated[
+    int,
+    BeforeValidator(parse_bytes),
+    PlainSerializer(_plain, return_type=str),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": PATTERN}),
+]
 """A number of bytes: `700MiB`, `1.5Gi`, `24G` or a plain integer."""
