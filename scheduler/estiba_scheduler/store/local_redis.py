@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 SOCKET_PATH_LIMIT = 107
 START_DEADLINE_S = 15.0
 STOP_PATIENCE_S = 5.0
+ANSWER_S = 1.0
 POLL_S = 0.02
 
 
@@ -120,10 +121,11 @@ class LocalRedis:
     async def _process_that_answers(self) -> psutil.Process | None:
         if not self._socket.exists():
             return None
-        client = redis_asyncio.Redis(unix_socket_path=str(self._socket), socket_timeout=1.0, decode_responses=True)
+        client = redis_asyncio.Redis(unix_socket_path=str(self._socket), socket_timeout=None, decode_responses=True)
         try:
-            return psutil.Process(int((await client.info("server"))["process_id"]))
-        except (RedisError, OSError, KeyError, psutil.NoSuchProcess):
+            async with asyncio.timeout(ANSWER_S):
+                return psutil.Process(int((await client.info("server"))["process_id"]))
+        except (RedisError, OSError, TimeoutError, KeyError, psutil.NoSuchProcess):
             return None
         finally:
             with contextlib.suppress(RedisError, OSError):

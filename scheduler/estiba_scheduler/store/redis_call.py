@@ -21,12 +21,17 @@ TextRedis = Any
 
 
 def connect(url: str, timeout_s: float) -> TextRedis:
-    """Raises ValueError for a URL that is not one of Redis. Nothing is sent yet."""
+    """Raises ValueError for a URL that is not one of Redis. Nothing is sent yet.
+
+    `timeout_s` bounds connecting; what is sent and read is bounded by `call`. The client's own `socket_timeout` is
+    off: it sends through `asyncio.wait_for`, which up to Python 3.11 may swallow a cancellation, and whoever was
+    cancelled then would go on for ever.
+    """
     try:
         return redis_asyncio.Redis.from_url(
             url,
             decode_responses=True,
-            socket_timeout=timeout_s,
+            socket_timeout=None,
             socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 1),  # once: a connection that was kept may have died with the last server
         )

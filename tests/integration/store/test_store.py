@@ -244,3 +244,19 @@ async def test_the_socket_is_ours_alone(redis_server: LocalRedis) -> None:
     socket = Path(redis_server.url.removeprefix("unix://"))
     assert socket.stat().st_mode & 0o077 == 0
     assert socket.parent.stat().st_mode & 0o077 == 0
+
+
+async def test_whoever_is_cancelled_within_a_call_ends(store: Store) -> None:
+    """At whatever moment: a task that goes on would keep its process from ending."""
+
+    async def for_ever() -> None:
+        while True:
+            await store.kick()
+
+    for ticks in range(80):
+        task = asyncio.create_task(for_ever())
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        task.cancel()
+        ended, _ = await asyncio.wait({task}, timeout=5)
+        assert ended, f"cancelled after {ticks} rounds of the loop, it goes on"

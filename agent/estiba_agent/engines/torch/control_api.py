@@ -172,7 +172,8 @@ async def _read(request: Request, kind: type[Body]) -> Body:
 
 
 async def _within(reply: Future[T], deadline_s: float) -> T:
-    return await asyncio.wait_for(asyncio.wrap_future(reply), deadline_s)
+    async with asyncio.timeout(deadline_s):
+        return await asyncio.wrap_future(reply)
 
 
 def _document(value: Value) -> Response:
