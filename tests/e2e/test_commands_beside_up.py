@@ -252,3 +252,25 @@ async def test_models_spread_over_two_devices(directory: Path) -> None:
         assert {i.spec.device for i in view.instances} == {"cpu-0", "cpu-1"}
     finally:
         up.kill_all()
+
+
+async def test_a_measurement_makes_way_for_requests_and_goes_on_later(directory: Path) -> None:
+    up = RunningUp(directory, write(directory / "a.yaml", a_document("a", idle={"afterSeconds": 0.2})), measure=True)
+    up.start()
+    try:
+        await up.answers()
+        await up.until(lambda v: [m.profile for m in v.models] == ["measured"], "a is measured", DEADLINE_S)
+        file = write(directory / "b.yaml", a_document("b", seed=1, idle={"afterSeconds": 0.2}))
+        assert (await up.command("apply", "-f", str(file))).returncode == 0
+        await up.until(
+            lambda v: any(j.deployment == "default/b" and j.state == "running" and j.done > 0 for j in v.jobs),
+            "b is being measured",
+            DEADLINE_S,
+        )
+        answered = await chat(up.gateway, "a", "hello", 4, ignore_eos=True)
+        assert answered.ok, answered.error
+        assert "measuring b makes way for requests" in up.last_words(200)
+        await up.until(lambda v: {m.profile for m in v.models} == {"measured"}, "b is measured, too", DEADLINE_S)
+        assert (await chat(up.gateway, "b", "hello", 4, ignore_eos=True)).ok
+    finally:
+        up.kill_all()

@@ -114,7 +114,7 @@ def _move(draft: Draft, device: Device, running: list[Running], best: dict[str, 
     """Shrinks now; who gains grows in a later pass, into room that is reserved for it meanwhile."""
     givers = [r for r in running if best[r.instance.id].budget_bytes < r.instance.spec.budget_bytes]
     takers = [r for r in running if best[r.instance.id].budget_bytes > r.instance.spec.budget_bytes]
-    if not givers or not takers:
+    if not givers or not takers or not _host_takes(draft, device, givers, best):
         return
     first = max(takers, key=lambda r: (r.item.worth, r.instance.id))
     for r in givers:
@@ -129,6 +129,15 @@ def _move(draft: Draft, device: Device, running: list[Running], best: dict[str, 
     for r in takers:
         extra = best[r.instance.id].budget_bytes - r.instance.spec.budget_bytes
         draft.reserve(r.item.standing.id, device.uuid, extra, until)
+
+
+def _host_takes(draft: Draft, device: Device, givers: list[Running], best: dict[str, Allotment]) -> bool:
+    """Host memory holds what leaves the device now, while the takers' weights are still in it, too."""
+    more = 0
+    for r in givers:
+        holding = draft.ledger.holding(r.instance.id)
+        more += max(0, best[r.instance.id].host_bytes - (holding.host_now if holding else 0))
+    return more <= draft.ledger.host_room_now(device.node)
 
 
 def _resident(r: Running) -> str:

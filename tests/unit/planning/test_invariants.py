@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from estiba_scheduler.domain import (
@@ -34,8 +34,10 @@ from tests.obedient_agent import ObedientCluster
 
 from .looking import told
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-FEWER = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SEARCH = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
+"""Not Phase.explain: tracing every line of a planner that runs for minutes of simulated time takes minutes of ours."""
+FEW = settings(max_examples=60, deadline=None, phases=SEARCH, suppress_health_check=[HealthCheck.too_slow])
+FEWER = settings(max_examples=25, deadline=None, phases=SEARCH, suppress_health_check=[HealthCheck.too_slow])
 
 policies = st.fixed_dictionaries(
     {},

@@ -247,3 +247,22 @@ def test_a_sleeper_makes_way_where_host_memory_is_what_is_short() -> None:
         a_snapshot([a_deployment("a"), a_deployment("b")], [asleep], [a_demand("a", waits=1)], nodes=[node]), NOW
     )
     assert the(decided, ActionKind.EVICT, "b").beneficiary == "default/a"
+
+
+@pytest.mark.parametrize(("host_mib", "moves"), [(8192, True), (710, True), (690, False), (480, False)])
+def test_s7_bytes_move_between_models_only_where_host_memory_holds_both_halves(host_mib: int, moves: bool) -> None:
+    """What leaves the device is in host memory at once; what the other one gains is still there, too: 460 and 240."""
+    profiles = {"a": a_profile("a", compute_s=0.02), "b": a_profile("b", compute_s=0.001)}
+    running = [
+        an_instance("a", profile=profiles["a"], resident_mib=340, in_flight=1),
+        an_instance("b", profile=profiles["b"], resident_mib=200, in_flight=3),
+    ]
+    demand = [
+        a_demand("a", in_flight=1, arrival_rate_per_s=0.01),
+        a_demand("b", in_flight=3, arrival_rate_per_s=2.0),
+    ]
+    nodes = [a_node([a_device(memory_mib=740)], host_mib=host_mib)]
+    decided = plan(
+        a_snapshot([a_deployment("a"), a_deployment("b")], running, demand, profiles=profiles, nodes=nodes), NOW
+    )
+    assert bool(actions(decided, ActionKind.RESIZE, "a")) is moves, told(decided)
