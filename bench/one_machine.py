@@ -3,7 +3,7 @@
     python bench/one_machine.py [--seconds 150] [--seed 1]
 
 - `lru`: load on request, unload the least recently used one, keep for five minutes, never offload, never sleep.
-- `fit`: as `lru`, and what does not fit is offloaded as far as it must be; nothing is known of what that costs.
+- `fit`: as `lru`, and what does not fit is offloaded as far as it must be, whatever that costs.
 - `estiba`: by measured profiles.
 
 All three drive the very same engines, agent and gateway through `estiba up`; only the decisions differ. Goodput counts
@@ -27,6 +27,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from estiba import terminal
 from estiba.chat_probe import Answer, chat
 from estiba.exits import CommandError
 from estiba.up_process import UpProcess
@@ -183,7 +184,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=150.0, help="length of the sequence")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    console = Console() if sys.stdout.isatty() else Console(width=150)
+    console = terminal.console()
     try:
         outcomes = asyncio.run(run(given.seconds, given.seed, console))
     except CommandError as error:

@@ -43,7 +43,7 @@ def sequence(shares: Mapping[str, Share], seconds: float, seed: int) -> list[Req
     """Requests in order of time; the same for the same arguments, whatever serves them.
 
     Bursts, because people and programs ask in bursts: within one, requests follow each other quickly. Lengths are
-    log-normal around their median, between 4 and 8 times it.
+    log-normal around their median, at least 4 tokens and at most 8 times the median.
     """
     found: list[Request] = []
     for model, share in sorted(shares.items()):

@@ -140,7 +140,7 @@ async def test_who_waits_past_the_bound_is_told_when_to_come_again(directory: Pa
         answer = await up.gateway.post("/v1/chat/completions", json=body)
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) >= 1
-        assert "a" in answer.json()["error"]["message"]
+        assert "default/a" in answer.json()["error"]["message"]
         view = await up.until(lambda v: v.models[0].reason == "InsufficientDeviceMemory", "it says why", DEADLINE_S)
         assert "1.0 MiB" in view.models[0].message, view.models[0].message
     finally:

@@ -40,7 +40,7 @@ async def test_an_engine(up: RunningUp) -> None:
     engine.kill()
     answers = await asyncio.gather(*running)
     assert [bool(a.error) for a in answers] == [True, True], answers
-    assert all("a" in a.error for a in answers)
+    assert all("broke off before its answer was whole" in a.error for a in answers), answers
     again = await short_chat(up)
     assert again.ok, again.error
     (new,) = up.engines()
